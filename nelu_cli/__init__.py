@@ -1,0 +1,21 @@
+"""nelu: blind image denoising with self-normalizing sparse auto-encoders.
+
+``from nelu_cli import denoise, load_model`` is the whole Python interface. Importing the
+package is cheap: torch is imported when one of the two is first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "denoise", "load_model"]
+
+if TYPE_CHECKING:
+    from nelu_cli.denoising import denoise, load_model
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("denoise", "load_model"):
+        from nelu_cli import denoising
+
+        return getattr(denoising, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,66 @@
+"""The ``nelu`` command: one module a command, nothing imported before it is needed.
+
+Commands parse options, call the library and print. The library raises
+:class:`~nelu_cli.errors.NeluError`; :func:`main` alone turns it into a line and a status:
+0 done, 1 something failed, 2 the command makes no sense, 130 interrupted.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from nelu_cli import __version__
+from nelu_cli.cli import models, train
+from nelu_cli.errors import NeluError, UsageError
+
+app = typer.Typer(
+    name="nelu",
+    help="Clean noisy pictures: photos, scans, micrographs. Nobody has to say how noisy they are.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command("train")(train.train)
+app.command("models")(models.models)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nelu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; report what goes wrong in one line on stderr; return the status."""
+    try:
+        return int(app(arguments, prog_name="nelu", standalone_mode=False) or 0)
+    except TyperException as error:
+        if error.format_message():  # empty when the help was shown instead
+            where = getattr(getattr(error, "ctx", None), "command_path", "nelu")
+            print(f"nelu: {error.format_message()} (see {where} --help)", file=sys.stderr)
+        return error.exit_code
+    except NeluError as error:
+        print(f"nelu: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 1
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone; nothing is left to say
+        return 1

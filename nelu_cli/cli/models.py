@@ -1,0 +1,1 @@
+"""``nelu models``: which weights there are and what they can do."""

@@ -1,0 +1,134 @@
+"""Run a network over a picture of any size in bounded memory, without seams.
+
+A network whose output pixel depends on inputs at most ``halo`` pixels away, and whose
+down-sampling grid has period ``stride``, gives the same output for a crop as for the whole
+picture, wherever the crop starts on the grid and reaches ``halo`` pixels further than what is
+kept. So a picture is cut into *cores* that cover it once; each core is read with its halo,
+run, and cropped. Equality is by construction: there is nothing to blend.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nelu_cli.errors import UsageError
+
+__all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
+
+Region = tuple[slice, slice]  # rows, columns
+TileProgress = Callable[[int, int], None]  # tiles done, tiles in all
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A core, to be written, and the region around it that must be read for it."""
+
+    core: Region
+    read: Region
+
+    @property
+    def core_in_read(self) -> Region:
+        """Where the core lies inside what was read."""
+        (rows, cols), (read_rows, read_cols) = self.core, self.read
+        return (
+            slice(rows.start - read_rows.start, rows.stop - read_rows.start),
+            slice(cols.start - read_cols.start, cols.stop - read_cols.start),
+        )
+
+
+def plan_tiles(
+    height: int, width: int, tile: tuple[int, int], *, stride: int, halo: int
+) -> list[Tile]:
+    """Cut a picture into cores of at most ``tile`` (height, width) pixels, each with its halo.
+
+    Tile sides and ``halo`` must be multiples of ``stride``, so every region starts on the grid.
+    """
+    if any(length < 1 or length % stride for length in tile) or halo % stride:
+        raise ValueError(f"tile {tile} and halo {halo} must be multiples of the stride {stride}")
+    return [
+        Tile(core=(rows, cols), read=(_grow(rows, halo, height), _grow(cols, halo, width)))
+        for rows in _cut(height, tile[0])
+        for cols in _cut(width, tile[1])
+    ]
+
+
+def choose_tile(
+    height: int, width: int, *, stride: int, halo: int, max_pixels: int
+) -> tuple[int, int]:
+    """The core size that needs the least work among those read with at most ``max_pixels``.
+
+    Every cut across the picture makes ``2·halo`` lines be computed twice, so the work for a grid
+    of m × n tiles is ``(height + 2·halo·(m−1)) · (width + 2·halo·(n−1))`` pixels. Few choices are
+    left once n is fixed: m then is as small as ``max_pixels`` allows.
+    """
+    best: tuple[int, tuple[int, int]] | None = None
+    for columns in range(1, -(-width // stride) + 1):
+        tile_width = _share(width, columns, stride)
+        most_rows = max_pixels // min(width, tile_width + 2 * halo)
+        if most_rows >= height:
+            tile_height = _share(height, 1, stride)
+        else:
+            tile_height = (most_rows - 2 * halo) // stride * stride
+            if tile_height < stride:
+                continue
+            tile_height = _share(height, -(-height // tile_height), stride)
+        rows = -(-height // tile_height)
+        work = (height + 2 * halo * (rows - 1)) * (width + 2 * halo * (columns - 1))
+        if best is None or work < best[0]:
+            best = work, (tile_height, tile_width)
+        if rows == 1:  # more columns can only add work
+            break
+    if best is None:
+        least = min(height, stride + 2 * halo) * min(width, stride + 2 * halo)
+        raise UsageError(
+            f"too little working memory: room for {max_pixels} pixels at a time, "
+            f"the smallest tile has {least}; allow more memory"
+        )
+    return best[1]
+
+
+def stream_tiles(
+    fn: Callable[[Tensor], Tensor],
+    tiles: Sequence[Tile],
+    read: Callable[[Region], Tensor],
+    write: Callable[[Region, Tensor, Tensor], None],
+    progress: TileProgress | None = None,
+) -> None:
+    """Run ``fn`` over tiles one at a time: ``write(core, before, after)`` for every core.
+
+    ``read(region)`` gives that part of the picture as (..., h, w); ``before`` and ``after`` are
+    the core of what was read and of ``fn`` of it. Only one tile is in memory at any time.
+    """
+    for count, tile in enumerate(tiles, 1):
+        before = read(tile.read)
+        after = fn(before)
+        rows, cols = tile.core_in_read
+        write(tile.core, before[..., rows, cols], after[..., rows, cols])
+        if progress is not None:
+            progress(count, len(tiles))
+
+
+def run_tiled(fn: Callable[[Tensor], Tensor], image: Tensor, tiles: Sequence[Tile]) -> Tensor:
+    """``fn(image)`` computed tile by tile; ``image`` is (..., H, W)."""
+    output = torch.empty_like(image)
+
+    def write(core: Region, before: Tensor, after: Tensor) -> None:
+        output[(..., *core)] = after
+
+    stream_tiles(fn, tiles, lambda region: image[(..., *region)], write)
+    return output
+
+
+def _cut(length: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _grow(part: slice, halo: int, length: int) -> slice:
+    return slice(max(part.start - halo, 0), min(part.stop + halo, length))
+
+
+def _share(length: int, parts: int, stride: int) -> int:
+    """Length of each of ``parts`` equal pieces, rounded up to the stride."""
+    return -(-length // (parts * stride)) * stride
