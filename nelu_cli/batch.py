@@ -1,0 +1,192 @@
+"""Which files a command reads and writes, and how it went.
+
+Files are named as for ``cp``: one picture to a file, or pictures, folders and patterns to a
+folder. Everything is planned, and clashes are refused, before anything is written.
+"""
+
+import glob
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nelu_cli.errors import ImageError, NeluError, UsageError
+
+__all__ = ["STDIO", "Job", "Outcome", "Plan", "collect", "plan_jobs"]
+
+STDIO = "-"  # standard input or output
+
+
+@dataclass(frozen=True)
+class Job:
+    """One picture to read and the place for the result; ``None`` is standard input or output."""
+
+    source: Path | None
+    target: Path | None
+
+    @property
+    def source_name(self) -> str:
+        return STDIO if self.source is None else str(self.source)
+
+    @property
+    def target_name(self) -> str:
+        return STDIO if self.target is None else str(self.target)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done, and the inputs that lead nowhere."""
+
+    jobs: list[Job]
+    problems: list[NeluError]
+
+
+@dataclass
+class Outcome:
+    """How a batch went: the counts and the exit status that follows from them."""
+
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    planned: int = 0  # by a dry run
+    interrupted: bool = False
+    total: int = field(default=0, kw_only=True)
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 1 if self.failed else 0
+
+    def __str__(self) -> str:
+        left = self.total - self.done - self.skipped - self.failed - self.planned
+        counts = {
+            "to do": self.planned,
+            "done": self.done,
+            "skipped": self.skipped,
+            "failed": self.failed,
+            "not reached": left,
+        }
+        text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"interrupted: {text}" if self.interrupted else text
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A picture among the inputs, and its name under an output folder."""
+
+    path: Path
+    name: Path
+
+
+def collect(
+    inputs: Sequence[str], extensions: Collection[str], *, avoid: Path | None = None
+) -> tuple[list[_Found], list[NeluError]]:
+    """All pictures that ``inputs`` (files, folders, patterns) stand for, in the order given.
+
+    Folders are walked for files with one of ``extensions`` (".png"); hidden files and the folder
+    ``avoid`` are left out. The tree of a folder is kept; among several inputs so is its name.
+    """
+    found: list[_Found] = []
+    problems: list[NeluError] = []
+    for text in inputs:
+        path = Path(text)
+        if path.is_dir():
+            files = _walk(path, extensions, avoid)
+            top = Path(path.resolve().name) if len(inputs) > 1 else Path()
+            found += [_Found(file, top / file.relative_to(path)) for file in files]
+            if not files:
+                problems.append(ImageError(f"{text}: no pictures in this folder"))
+        elif path.exists():
+            found.append(_Found(path, Path(path.name)))
+        elif glob.has_magic(text):
+            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
+            files = [match for match in matches if not match.is_dir()]
+            found += [_Found(file, Path(file.name)) for file in files]
+            if not files:
+                problems.append(ImageError(f"{text}: no file matches this pattern"))
+        else:
+            problems.append(ImageError(f"{text}: no such file or folder"))
+    unique: dict[str, _Found] = {}
+    for item in found:
+        unique.setdefault(os.path.abspath(item.path), item)
+    return list(unique.values()), problems
+
+
+def plan_jobs(
+    inputs: Sequence[str],
+    output: str,
+    extensions: Collection[str],
+    rename: Callable[[Path], Path] = lambda path: path,
+) -> Plan:
+    """Pair every input with its output; raise ``UsageError`` if that cannot be done sensibly.
+
+    ``rename`` gives a picture's name in the output folder (to change its extension).
+    """
+    if STDIO in inputs or output == STDIO:
+        return _plan_pipe(inputs, output)
+    target = Path(output)
+    to_folder = (
+        len(inputs) > 1
+        or target.is_dir()
+        or output.endswith(tuple(filter(None, (os.sep, os.altsep))))
+        or Path(inputs[0]).is_dir()
+        or (glob.has_magic(inputs[0]) and not Path(inputs[0]).exists())
+    )
+    if to_folder and target.exists() and not target.is_dir():
+        raise UsageError(f"{output}: several pictures need a folder to go to, this is a file")
+    found, problems = collect(inputs, extensions, avoid=target if to_folder else None)
+    if to_folder:
+        jobs = [Job(item.path, target / rename(item.name)) for item in found]
+    else:
+        jobs = [Job(item.path, target) for item in found]
+    _refuse_clashes(jobs)
+    return Plan(jobs, problems)
+
+
+def _plan_pipe(inputs: Sequence[str], output: str) -> Plan:
+    if len(inputs) > 1:
+        raise UsageError("standard input or output (-) takes exactly one picture")
+    source = None if inputs[0] == STDIO else Path(inputs[0])
+    target = None if output == STDIO else Path(output)
+    if source is not None and not source.exists():
+        return Plan([], [ImageError(f"{source}: no such file or folder")])
+    if source is not None and source.is_dir():
+        raise UsageError(f"{source}: a folder cannot go to standard output")
+    if target is not None and target.is_dir():
+        raise UsageError(f"{target}: a picture from standard input needs a file name, not a folder")
+    return Plan([Job(source, target)], [])
+
+
+def _refuse_clashes(jobs: Sequence[Job]) -> None:
+    """Two inputs must not share an output; the second would replace the first."""
+    owner: dict[str, Job] = {}
+    for job in jobs:
+        other = owner.setdefault(os.path.normcase(os.path.abspath(job.target_name)), job)
+        if other is not job:
+            raise UsageError(
+                f"{other.source_name} and {job.source_name} would both become {job.target_name}; "
+                "nothing was written; give the folder that holds them to keep its tree"
+            )
+
+
+def _walk(folder: Path, extensions: Collection[str], avoid: Path | None) -> list[Path]:
+    avoided = None if avoid is None or _same(avoid, folder) else avoid
+    files: list[Path] = []
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and not (avoided is not None and _same(avoided, Path(where, name)))
+        )
+        files += [
+            Path(where, name)
+            for name in sorted(names)
+            if not name.startswith(".") and Path(name).suffix.lower() in extensions
+        ]
+    return files
+
+
+def _same(first: Path, second: Path) -> bool:
+    return first.exists() and second.exists() and first.samefile(second)
