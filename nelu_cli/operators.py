@@ -30,9 +30,9 @@ SMALLEST_LAM = 1e-12
 NEWTON_LIMIT = 100
 """Far above what Newton needs (4 to 8 steps for d up to 200); only a bound for the loop."""
 
-WINDOW_STEPS = 4
-"""Newton steps with window > 1; a fixed number, so that a result depends on its surroundings only
-within WINDOW_STEPS · (window // 2) positions."""
+WINDOW_STEPS = 2
+"""Newton steps with window > 1; a small fixed number, so that a result depends on its surroundings
+only within (WINDOW_STEPS + 1) · (window // 2) positions."""
 
 WINDOW_FLOOR = 0.1
 """Least value of 1 − Σλ² with window > 1, where Newton is not monotone and needs the guard."""

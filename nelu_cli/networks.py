@@ -1,0 +1,316 @@
+"""The two families of denoising auto-encoders, both built on NeLU.
+
+Every network maps (B, C, H, W) of any size to the same shape and has
+
+- ``config``: the frozen dataclass that rebuilds it,
+- ``stride``: tiles that start at multiples of it give the result of the whole picture,
+- ``halo``: no output pixel depends on input pixels farther away than this; a multiple of stride.
+
+What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalisation layers,
+saturating activations, products of features, clamps.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nelu_cli import operators
+from nelu_cli.operators import AcceleratedNeLU, NeLU
+from nelu_cli.padding import pad_image
+
+__all__ = [
+    "Config",
+    "DeepAutoencoder",
+    "DeepConfig",
+    "Network",
+    "PaperActivation",
+    "PaperAutoencoder",
+    "PaperConfig",
+    "build",
+]
+
+PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
+DeepActivation = Literal["nelu", "relu"]
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+@dataclass(frozen=True)
+class PaperConfig:
+    """The paper's convolutional auto-encoder, one hidden layer.
+
+    ``pass_through`` False is the paper's form, x̂ = D·shrink(W·y). True is x̂ = y − D·(u − shrink(u))
+    with u = W·y and zero-mean filters: what the filters do not see passes through unchanged.
+    """
+
+    family: ClassVar[str] = "paper"
+    channels: int = 1
+    filters: int = 175
+    kernel: int = 11
+    stride: int = 8
+    activation: PaperActivation = "nelu"
+    signed: bool = False
+    pass_through: bool = False
+    steps: int = 10  # of Algorithm 2
+
+    def __post_init__(self) -> None:
+        _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
+        _check(self.filters >= 1 and self.steps >= 1, "filters and steps must be positive")
+        _check(1 <= self.stride <= self.kernel, "the stride must be between 1 and the kernel")
+        _check(self.activation in get_args(PaperActivation), f"activation {self.activation!r}?")
+
+
+@dataclass(frozen=True)
+class DeepConfig:
+    """The multi-scale auto-encoder: ``widths`` and ``blocks`` (a side) at 1/2, 1/4, 1/8 …"""
+
+    family: ClassVar[str] = "deep"
+    channels: int = 1
+    widths: tuple[int, ...] = (32, 64, 128)
+    blocks: tuple[int, ...] = (2, 2, 2)
+    activation: DeepActivation = "nelu"
+    window: int = 5
+    tau: float = 1.5  # where training starts
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "widths", tuple(self.widths))  # a list when read from JSON
+        object.__setattr__(self, "blocks", tuple(self.blocks))
+        _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
+        _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
+        _check(min(self.widths) >= 1 and min(self.blocks) >= 0, "widths and blocks must be counts")
+        _check(self.window >= 1 and self.window % 2 == 1, "the window must be odd")
+        _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
+
+
+Config = PaperConfig | DeepConfig
+
+
+class Network(nn.Module):
+    """What the rest of the program knows of a network."""
+
+    config: Config
+    stride: int
+    halo: int
+
+    def forward(self, image: Tensor) -> Tensor:
+        raise NotImplementedError  # pragma: no cover
+
+
+def build(config: Config) -> Network:
+    """The network of a config, with fresh random weights."""
+    return PaperAutoencoder(config) if isinstance(config, PaperConfig) else DeepAutoencoder(config)
+
+
+class BiasedShrink(nn.Module):
+    """The classic sparse encoder: one learned bias a channel, ReLU or soft threshold.
+
+    The bias is an amount of grey, not a multiple of the noise: it fits one noise level.
+    """
+
+    def __init__(self, entries: int, *, signed: bool, bias: float = 0.1) -> None:
+        super().__init__()
+        self.signed = signed
+        self.bias = nn.Parameter(torch.full((entries,), bias))
+
+    def forward(self, coeffs: Tensor) -> Tensor:  # (..., C)
+        if self.signed:
+            return operators.soft_threshold(coeffs, self.bias.clamp(min=0))
+        return F.relu(coeffs - self.bias)
+
+
+def _paper_activation(config: PaperConfig) -> nn.Module:
+    match config.activation:
+        case "nelu":
+            return NeLU(config.filters, nonnegative=not config.signed, dim=-1)
+        case "nelu-unrolled":
+            proximal: operators.Proximal = "soft" if config.signed else "relu"
+            return AcceleratedNeLU(steps=config.steps, proximal=proximal, dim=-1)
+        case "relu" | "soft":
+            return BiasedShrink(config.filters, signed=config.activation == "soft")
+
+
+class PaperAutoencoder(Network):
+    """x̂ = D·shrink(W·y), averaged over all stride² shifts of the convolution's grid.
+
+    The average of the shifts is one dense auto-encoder: a code at every position, decoded, divided
+    by stride². :meth:`forward` computes that; :meth:`forward_strided` is one grid, the form that
+    the definition (:func:`nelu_cli.shifts.shift_average`) averages.
+
+    With ``activation="nelu"``: f(c·y) = c·f(y) for c > 0 exactly. With ``pass_through`` also
+    f(y + b) = f(y) + b for any brightness b of each channel. The other activations promise neither.
+    """
+
+    config: PaperConfig
+    stride = 1
+
+    def __init__(self, config: PaperConfig) -> None:
+        super().__init__()
+        self.config = config
+        entries = config.channels * config.kernel**2  # of a patch
+        self.halo = 2 * (config.kernel - 1)
+        filters = torch.empty(config.filters, entries)
+        nn.init.normal_(filters, std=entries**-0.5)
+        self.analysis = nn.Parameter(filters)
+        # D ≈ Wᵀ, so that the untrained network roughly reproduces its input: each pixel is covered
+        # by (kernel/stride)² patches, each represented filters/entries times over.
+        cover = (config.kernel / config.stride) ** 2 * config.filters / entries
+        self.synthesis = nn.Parameter(filters.clone() / cover)
+        self.activation = _paper_activation(config)
+
+    def encode(self, patches: Tensor) -> Tensor:
+        """Patches (B, P, entries) to coefficients u = W·y (B, P, filters)."""
+        analysis = self.analysis
+        if self.config.pass_through:
+            planes = analysis.view(len(analysis), self.config.channels, -1)
+            analysis = (planes - planes.mean(-1, keepdim=True)).flatten(1)
+        return patches @ analysis.t()
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self._reconstruct(image, stride=1) / self.config.stride**2
+
+    def forward_strided(self, image: Tensor) -> Tensor:
+        """One grid of patches at the config's stride, without averaging."""
+        return self._reconstruct(image, stride=self.config.stride)
+
+    def _reconstruct(self, image: Tensor, stride: int) -> Tensor:
+        kernel, config = self.config.kernel, self.config
+        height, width = image.shape[-2:]
+        border = kernel - 1  # every pixel lies in all patches that can hold it
+        padded = pad_image(image, border, border, border, border)
+        patches = F.unfold(padded, kernel, stride=stride).transpose(1, 2)  # (B, P, entries)
+        coeffs = self.encode(patches.contiguous())
+        code = self.activation(coeffs)
+        if config.pass_through:
+            code = coeffs - code
+        decoded = (code @ self.synthesis).transpose(1, 2)
+        summed = F.fold(decoded, padded.shape[-2:], kernel, stride=stride)
+        result = summed[..., border : border + height, border : border + width]
+        if config.pass_through:  # y once for each shift that will be averaged
+            return image * (config.stride // stride) ** 2 - result
+        return result
+
+
+class ZeroMeanConv(nn.Conv2d):
+    """A convolution of a pixel-unshuffled picture that gives 0 wherever the picture is flat.
+
+    Each filter's mean is taken off, separately for each colour, so that neither brightness nor a
+    colour cast changes its output.
+    """
+
+    def __init__(self, colours: int, cell: int, width: int) -> None:
+        super().__init__(colours * cell**2, width, 3, bias=False)
+        self.colours = colours
+
+    def forward(self, image: Tensor) -> Tensor:
+        planes = self.weight.unflatten(1, (self.colours, -1))  # (widths[0], colours, cell², 3, 3)
+        weight = (planes - planes.mean((2, 3, 4), keepdim=True)).flatten(1, 2)
+        return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(ReLU(conv(x))), without biases."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(self.first.weight)
+        nn.init.kaiming_normal_(self.second.weight)
+        with torch.no_grad():
+            self.second.weight *= 0.1  # start close to the identity
+
+    def forward(self, x: Tensor) -> Tensor:
+        update: Tensor = self.second(F.relu(self.first(x)))
+        return x + update
+
+
+def _blocks(count: int, width: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
+
+
+class DeepAutoencoder(Network):
+    """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU codes at each scale.
+
+    Pixel-unshuffle by 2; scales 1/2, 1/4, 1/8; at each, residual blocks on the way down and up;
+    what crosses from the encoder to the decoder is the sparse code of that scale: a signed exact
+    NeLU, which measures the noise in its own residual around each position.
+
+    For any weights: f(c·y) = c·f(y) for c > 0, and f(y + b) = f(y) + b for any brightness b of
+    each channel.
+    """
+
+    config: DeepConfig
+    CELL = 2  # pixel-unshuffle
+
+    def __init__(self, config: DeepConfig) -> None:
+        super().__init__()
+        self.config = config
+        widths, scales = config.widths, len(config.widths)
+        self.stride = self.CELL * 2 ** (scales - 1)
+        self.halo = _deep_halo(config, self.CELL)
+        self.head = ZeroMeanConv(config.channels, self.CELL, widths[0])
+        self.encoder = nn.ModuleList(
+            _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
+        )
+        self.codes = nn.ModuleList(
+            NeLU(width, config.tau, window=config.window)
+            if config.activation == "nelu"
+            else nn.ReLU()
+            for width in widths
+        )
+        self.decoder = nn.ModuleList(
+            _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
+        )
+        steps = list(zip(widths[:-1], widths[1:], strict=True))
+        self.down = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2, bias=False) for a, b in steps)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2, bias=False) for a, b in steps)
+        self.tail = nn.Conv2d(
+            widths[0], config.channels * self.CELL**2, 3, padding=1, bias=False
+        )
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, image: Tensor) -> Tensor:
+        height, width = image.shape[-2:]
+        below, right = -height % self.stride, -width % self.stride
+        edge = self.CELL  # the head has no padding of its own, so that flat pictures stay flat
+        padded = pad_image(image, edge, edge + right, edge, edge + below)
+        cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
+        noise = F.pixel_shuffle(self.estimate_noise(cells), self.CELL)
+        return image - noise[..., :height, :width]
+
+    def estimate_noise(self, cells: Tensor) -> Tensor:
+        x = self.head(cells)  # (B, widths[0], H/2, W/2)
+        codes = []
+        for scale, (encode, code) in enumerate(zip(self.encoder, self.codes, strict=True)):
+            if scale > 0:
+                x = self.down[scale - 1](x)
+            x = encode(x)
+            codes.append(code(x))
+        x = self.decoder[-1](codes.pop())
+        for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
+            x = decode(codes.pop() + up(x))
+        noise: Tensor = self.tail(x)
+        return noise
+
+    def thresholds(self) -> list[list[float]]:
+        """The learned τ of each scale's code, one for each channel."""
+        return [code.tau.tolist() for code in self.codes if isinstance(code, NeLU)]
+
+
+def _deep_halo(config: DeepConfig, cell: int) -> int:
+    """Radius of the receptive field: the longest path goes down to the coarsest scale and back."""
+    reach = 0  # in pixels
+    for scale, blocks in enumerate(config.blocks):
+        reach += 2 * 2 * blocks * cell * 2**scale
+    coarsest = cell * 2 ** (len(config.blocks) - 1)
+    if config.activation == "nelu" and config.window > 1:
+        reach += (operators.WINDOW_STEPS + 1) * (config.window // 2) * coarsest
+    reach += 2 * cell  # head and tail
+    return math.ceil(reach / coarsest + 1) * coarsest

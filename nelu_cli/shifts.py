@@ -1,0 +1,51 @@
+"""Stride-shift averaging: a strided network sees the picture at several offsets of its grid."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from nelu_cli.padding import pad_image
+
+__all__ = ["every_shift", "shift_average"]
+
+Shift = tuple[int, int]
+
+
+def every_shift(stride: int) -> list[Shift]:
+    """All stride² offsets (down, right) of a grid of that stride."""
+    return [(down, right) for down in range(stride) for right in range(stride)]
+
+
+def shift_average(
+    fn: Callable[[Tensor], Tensor], image: Tensor, shifts: Sequence[Shift], margin: int
+) -> Tensor:
+    """Average fn over shifted copies of the picture, each shifted back.
+
+    Parameters
+    ----------
+    fn:
+        Any map of (B, C, H, W) to the same shape.
+    image:
+        (B, C, H, W), any floating dtype and range.
+    shifts:
+        Offsets (down, right) ≥ 0, as of :func:`every_shift`.
+    margin:
+        Width of the mirrored border around each copy. From the radius of fn's receptive field up,
+        what fn does at its own border has no influence.
+
+    References
+    ----------
+    Section "Natural images" of the paper and the figure of its appendix.
+    """
+    height, width = image.shape[-2:]
+    largest = max(max(shift) for shift in shifts)
+    padded = pad_image(image, *(margin, margin + largest) * 2)
+    total = torch.zeros_like(image)
+    for down, right in shifts:
+        copy = padded[..., down : down + height + 2 * margin, right : right + width + 2 * margin]
+        top, left = margin - down, margin - right
+        if min(top, left) < 0:
+            raise ValueError(f"the margin ({margin}) must be at least the largest shift")
+        total += fn(copy)[..., top : top + height, left : left + width]
+    return total / len(shifts)
