@@ -1,0 +1,113 @@
+"""What each file format can hold, and the conversion of a picture that one cannot hold."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image
+
+from nelu_cli.images.picture import Array, Picture, Refusal, rescale, strips, upright
+
+__all__ = ["FORMATS", "Format", "fit"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """The limits of a file format."""
+
+    extensions: tuple[str, ...]
+    depths: tuple[str, ...]  # dtypes of samples, deepest last; none means any
+    channels: tuple[int, ...] = (1, 3)  # none means any number
+    alpha: bool = True
+    exif: bool = True
+    inks: bool = False
+    stacks: bool = False
+
+
+FORMATS = {
+    "PNG": Format((".png",), ("uint8", "uint16")),
+    "JPEG": Format((".jpg", ".jpeg", ".jpe", ".jfif"), ("uint8",), alpha=False, inks=True),
+    "TIFF": Format((".tif", ".tiff"), (), (), inks=True, stacks=True),
+    "WEBP": Format((".webp",), ("uint8",)),
+    "BMP": Format((".bmp", ".dib"), ("uint8",), exif=False),
+    "PPM": Format((".ppm", ".pgm", ".pbm", ".pnm"), ("uint8", "uint16"), alpha=False, exif=False),
+    "AVIF": Format((".avif",), ("uint8",)),
+    "HEIF": Format((".heic", ".heif"), ("uint8",)),
+    "EXR": Format((".exr",), ("float16", "float32"), (), exif=False),
+}
+
+
+def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
+    """The picture as the format can hold it, or a refusal that says what it cannot hold.
+
+    With ``allow_loss``, depth is reduced with white kept white (floats count as 0–1), CMYK
+    becomes RGB by Pillow's simple formula, and transparent parts are laid on white. A fully
+    opaque alpha channel is dropped without asking where there is no place for it.
+    """
+    limits = FORMATS[format]
+    if picture.pixels.size == 0:
+        raise Refusal("an empty picture cannot be written")
+    if picture.pixels.ndim == 4 and not limits.stacks:
+        raise Refusal(f"{format} holds one picture, not {len(picture.pixels)}; choose TIFF")
+    if not limits.exif:
+        picture = upright(picture)
+    if picture.metadata.cmyk and not limits.inks:
+        if not allow_loss:
+            raise Refusal(f"{format} cannot hold CMYK; choose TIFF or JPEG")
+        picture = _without_inks(picture)
+    channels = picture.pixels.shape[-1]
+    if limits.channels and channels not in limits.channels and not picture.metadata.cmyk:
+        raise Refusal(f"{format} cannot hold {channels} channels; choose TIFF")
+    if picture.alpha is not None and not limits.alpha:
+        picture = _without_alpha(picture, format, allow_loss=allow_loss)
+    depth = str(picture.pixels.dtype)
+    if limits.depths and depth not in limits.depths:
+        if not allow_loss:
+            other = "PNG or TIFF" if depth == "uint16" else "TIFF"
+            raise Refusal(
+                f"{format} cannot hold {_describe(picture.pixels)}; "
+                f"choose {other}, or allow the loss of depth"
+            )
+        deepest = limits.depths[-1] if picture.pixels.dtype.itemsize > 1 else limits.depths[0]
+        alpha = picture.alpha
+        picture = replace(
+            picture,
+            pixels=rescale(picture.pixels, deepest),
+            alpha=None if alpha is None else rescale(alpha, deepest),
+        )
+    return picture
+
+
+def _describe(pixels: Array) -> str:
+    kind = {"u": "", "i": "signed ", "f": "floating-point "}[pixels.dtype.kind]
+    return f"{8 * pixels.dtype.itemsize}-bit {kind}samples"
+
+
+def _without_inks(picture: Picture) -> Picture:
+    """CMYK to RGB: each colour is what its ink and black leave of white."""
+    if picture.alpha is not None:
+        raise Refusal("CMYK with alpha cannot be converted; choose TIFF")
+    inks = rescale(picture.pixels, np.uint8)
+    pixels = np.empty((*inks.shape[:2], 3), np.uint8)
+    for rows in strips(inks.shape):
+        strip = np.ascontiguousarray(inks[rows])
+        image = Image.frombytes("CMYK", (strip.shape[1], strip.shape[0]), strip.tobytes())
+        pixels[rows] = np.asarray(image.convert("RGB"))
+    metadata = replace(picture.metadata, cmyk=False, icc=None, jpeg=None, tiff=None)
+    return replace(picture, pixels=pixels, metadata=metadata)
+
+
+def _without_alpha(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
+    alpha, white = picture.alpha, picture.white
+    assert alpha is not None
+    if np.all(alpha == white):
+        return replace(picture, alpha=None)
+    if not allow_loss:
+        raise Refusal(
+            f"{format} cannot hold transparency; choose PNG or TIFF, or allow the loss of it"
+        )
+    pixels = np.empty_like(picture.pixels)
+    for rows in strips(pixels.shape):
+        opacity = alpha[rows][..., None] / white
+        blend = picture.pixels[rows] * opacity + white * (1 - opacity)
+        pixels[rows] = np.rint(blend) if pixels.dtype.kind in "iu" else blend
+    return replace(picture, pixels=pixels, alpha=None)

@@ -1,0 +1,130 @@
+"""EXIF as what it is: a tree of TIFF tag directories, copied without interpreting the values."""
+
+import io
+import struct
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
+
+__all__ = ["EXIF", "GPS", "Directory", "Entry", "orientation", "pack", "parse", "unpack"]
+
+EXIF, GPS, INTEROPERABILITY = 34665, 34853, 40965  # tags that point to another directory
+ORIENTATION = 274
+
+_SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by type of value
+_MAX_BYTES = 64 << 20  # of one value
+_MAX_DEPTH = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tag, its value in the bytes and the byte order of the file."""
+
+    code: int
+    type: int
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The tags of one directory, and the directories that some of its tags point to."""
+
+    entries: tuple[Entry, ...]
+    children: tuple[tuple[int, "Directory"], ...] = ()
+
+    def get(self, code: int) -> bytes | None:
+        return next((entry.data for entry in self.entries if entry.code == code), None)
+
+    def without(self, codes: Container[int]) -> "Directory":
+        kept = tuple(entry for entry in self.entries if entry.code not in codes)
+        return Directory(kept, self.children)
+
+
+def parse(
+    stream: BinaryIO, offset: int, order: str, *, big: bool = False, depth: int = 0
+) -> Directory:
+    """Read the directory at an offset, leaving out what is damaged."""
+    count_format, entry_format, inline = (
+        (f"{order}Q", f"{order}HHQ8s", 8) if big else (f"{order}H", f"{order}HHI4s", 4)
+    )
+    entries: list[Entry] = []
+    children: list[tuple[int, Directory]] = []
+    stream.seek(offset)
+    (count,) = struct.unpack(count_format, stream.read(struct.calcsize(count_format)))
+    table = stream.read(min(count, 4096) * struct.calcsize(entry_format))
+    usable = len(table) // struct.calcsize(entry_format) * struct.calcsize(entry_format)
+    for code, kind, number, value in struct.iter_unpack(entry_format, table[:usable]):
+        size = _SIZES[kind] * number if kind < len(_SIZES) else 0
+        if code in (EXIF, GPS, INTEROPERABILITY):
+            if depth < _MAX_DEPTH:
+                target = _integer(value[: _SIZES[kind]] if size else b"", order)
+                try:
+                    child = parse(stream, target, order, big=big, depth=depth + 1)
+                except (struct.error, OSError, ValueError, OverflowError):
+                    continue
+                children.append((code, child))
+        elif 0 < size <= _MAX_BYTES:
+            if size <= inline:
+                data = value[:size]
+            else:
+                stream.seek(_integer(value, order))
+                data = stream.read(size)
+            if len(data) == size:
+                entries.append(Entry(code, kind, number, data))
+    return Directory(tuple(entries), tuple(children))
+
+
+def serialize(directory: Directory, base: int, order: str, *, big: bool = False) -> bytes:
+    """The directory as bytes that are to start at ``base`` in the file, its values after it."""
+    inline, fixed = (8, 16) if big else (4, 6)  # fixed: number of entries, and the next directory
+    entry_format, offset_format = ("HHQ8s", "Q") if big else ("HHI4s", "I")
+    items: list[Entry | tuple[int, Directory]] = [*directory.entries, *directory.children]
+    items.sort(key=lambda item: item.code if isinstance(item, Entry) else item[0])
+    table = struct.pack(f"{order}{'Q' if big else 'H'}", len(items))
+    position = base + fixed + len(items) * struct.calcsize(order + entry_format)
+    position += position % 2
+    values = b""
+    for item in items:
+        if isinstance(item, Entry):
+            code, kind, count, data = item.code, item.type, item.count, item.data
+        else:
+            code, kind, count = item[0], 16 if big else 4, 1
+            data = serialize(item[1], position + len(values), order, big=big)
+        if isinstance(item, Entry) and len(data) <= inline:
+            value = data
+        else:
+            value = struct.pack(order + offset_format, position + len(values))
+            values += data + b"\0" * (len(data) % 2)
+        table += struct.pack(order + entry_format, code, kind, count, value)
+    table += struct.pack(order + offset_format, 0)
+    return table + b"\0" * (position - base - len(table)) + values
+
+
+def pack(directory: Directory, order: str) -> bytes | None:
+    """An EXIF block as JPEG, PNG and WebP carry it (without a prefix), or None if empty."""
+    if not directory.entries and not directory.children:
+        return None
+    magic = b"II*\0" if order == "<" else b"MM\0*"
+    return magic + struct.pack(f"{order}I", 8) + serialize(directory, 8, order)
+
+
+def unpack(block: bytes) -> tuple[Directory, Literal["<", ">"]]:
+    """The main directory of an EXIF block, and its byte order; empty if it is damaged."""
+    order: Literal["<", ">"] = ">" if block[:2] == b"MM" else "<"
+    try:
+        (offset,) = struct.unpack_from(f"{order}I", block, 4)
+        return parse(io.BytesIO(block), offset, order), order
+    except (struct.error, OSError, ValueError, OverflowError):
+        return Directory(()), order
+
+
+def orientation(block: bytes) -> int:
+    """The orientation in an EXIF block: 1 (upright) to 8; 1 if it is missing or damaged."""
+    directory, order = unpack(block)
+    value = _integer(directory.get(ORIENTATION) or b"", order)
+    return value if 1 <= value <= 8 else 1
+
+
+def _integer(data: bytes, order: str) -> int:
+    return int.from_bytes(data, "little" if order == "<" else "big")

@@ -1,0 +1,90 @@
+"""OpenEXR through the optional OpenEXR package: half and single floats."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from nelu_cli.images.picture import Header, Picture, Refusal
+
+__all__ = ["probe", "read", "write"]
+
+_ORDERS = (("R", "G", "B", "A"), ("R", "G", "B"), ("Y", "A"), ("Y",))
+
+
+def probe(stream: BinaryIO) -> Header:
+    """Read the header."""
+    header = _load(stream, header_only=True)[0]
+    low, high = header["dataWindow"]
+    names = [channel.name for channel in header["channels"]]
+    return Header(
+        "EXR",
+        int(high[0]) - int(low[0]) + 1,
+        int(high[1]) - int(low[1]) + 1,
+        len(names) - ("A" in names),
+        _first_dtype(stream),
+        alpha="A" in names,
+    )
+
+
+def read(stream: BinaryIO) -> Picture:
+    """Decode a picture of one part: RGB or luminance, with or without alpha, or any channels."""
+    _, channels = _load(stream, header_only=False)
+    names = next((order for order in _ORDERS if set(order) == set(channels)), tuple(channels))
+    planes = [np.asarray(channels[name].pixels) for name in names]
+    if len({(plane.shape, plane.dtype) for plane in planes}) != 1 or planes[0].dtype.kind != "f":
+        raise Refusal("OpenEXR channels of different sizes or types are not supported")
+    alpha = planes.pop() if names[-1] == "A" and len(planes) > 1 else None
+    return Picture(np.stack(planes, axis=-1), alpha, "EXR")
+
+
+def write(picture: Picture, stream: BinaryIO) -> None:
+    """Encode with ZIP compression, which is lossless."""
+    module = _module()
+    count = picture.pixels.shape[-1]
+    names = {1: ("Y",), 3: ("R", "G", "B")}.get(count, tuple(f"C{i:03}" for i in range(count)))
+    planes = {
+        name: np.ascontiguousarray(picture.pixels[..., index]) for index, name in enumerate(names)
+    }
+    if picture.alpha is not None:
+        planes["A"] = np.ascontiguousarray(picture.alpha)
+    header = {"compression": module.ZIP_COMPRESSION, "type": module.scanlineimage}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.exr"
+        module.File(header, planes).write(str(path))
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, stream)
+
+
+def _load(stream: BinaryIO, *, header_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and channels of the only part; the package wants a file of its own."""
+    module = _module()
+    stream.seek(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "picture.exr"
+        with path.open("wb") as file:
+            shutil.copyfileobj(stream, file)
+        content = module.File(str(path), separate_channels=True, header_only=header_only)
+        if len(content.parts) > 1:
+            raise Refusal("OpenEXR files of several parts are not supported; extract one first")
+        return content.header(), content.channels()
+
+
+def _first_dtype(stream: BinaryIO) -> np.dtype[Any]:
+    """The type of the first channel, which the package tells only after decoding."""
+    stream.seek(0)
+    _, _, channels = stream.read(1 << 16).partition(b"channels\0chlist\0")
+    kind = channels[4:].partition(b"\0")[2][:4]  # after the length and the first name
+    return np.dtype({b"\0\0\0\0": np.uint32, b"\1\0\0\0": np.float16}.get(kind, np.float32))
+
+
+def _module() -> ModuleType:
+    try:
+        import OpenEXR
+    except ImportError:
+        raise Refusal("OpenEXR needs one more package: pip install 'nelu-cli[exr]'") from None
+    module: ModuleType = OpenEXR
+    return module

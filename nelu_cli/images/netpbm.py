@@ -1,0 +1,138 @@
+"""Netpbm: PBM, PGM and PPM, as text or binary, with up to 16 bits per sample."""
+
+import re
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from nelu_cli.images.picture import Array, Header, Metadata, Picture, strips
+
+__all__ = ["probe", "read", "write"]
+
+_HEADER_BYTES = 1 << 16
+_GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
+_BITMAP = re.compile(rb"P([14])" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})()\s")
+_VALUES = re.compile(rb"P([2356])" + (_GAP + rb"(\d{1,9})") * 3 + rb"\s")
+
+
+def probe(stream: BinaryIO) -> Header:
+    """Read the header."""
+    return _parse(stream)[0]
+
+
+def read(stream: BinaryIO) -> Picture:
+    """Decode to uint8 or uint16; a largest value other than 255 or 65535 is scaled up to it."""
+    header, kind, maxval, start = _parse(stream)
+    shape = (header.height, header.width, header.channels)
+    stream.seek(start)
+    if kind in "14":
+        return Picture(_read_bitmap(stream, shape, kind), None, "PPM", Metadata(bilevel=True))
+    pixels = _read_values(stream, shape, header.dtype, text=kind in "23")
+    metadata = Metadata()
+    white = int(np.iinfo(header.dtype).max)
+    if maxval != white:
+        _apply_table(pixels, _table(maxval, white), out=pixels)
+        metadata = replace(metadata, maxval=maxval)
+    return Picture(pixels, None, "PPM", metadata)
+
+
+def write(picture: Picture, stream: BinaryIO) -> None:
+    """Encode as binary PBM, PGM or PPM."""
+    pixels = picture.pixels
+    height, width, channels = pixels.shape
+    if picture.metadata.bilevel and channels == 1 and np.all((pixels == 0) | (pixels == 255)):
+        stream.write(b"P4\n%d %d\n" % (width, height))
+        stream.write(np.packbits(pixels[..., 0] == 0, axis=1).tobytes())
+        return
+    white = int(np.iinfo(pixels.dtype).max)
+    maxval = picture.metadata.maxval or white
+    if (maxval > 255) != (white > 255):  # the depth was changed on purpose
+        maxval = white
+    stored = np.dtype(np.uint8 if white == 255 else ">u2")
+    stream.write(b"P%d\n%d %d\n%d\n" % (5 if channels == 1 else 6, width, height, maxval))
+    table = None if maxval == white else _table(white, maxval)
+    for rows in strips(pixels.shape):
+        values = pixels[rows] if table is None else table[pixels[rows]]
+        stream.write(values.astype(stored).tobytes())
+
+
+def _parse(stream: BinaryIO) -> tuple[Header, str, int, int]:
+    """Header, the digit after the P, the largest value, and where the pixels start."""
+    stream.seek(0)
+    start = stream.read(_HEADER_BYTES)
+    match = _BITMAP.match(start) or _VALUES.match(start)
+    if match is None:
+        raise ValueError("no valid header")
+    kind = match[1].decode()
+    maxval = int(match[4] or 1)
+    if not 1 <= maxval <= 65535:
+        raise ValueError(f"largest value {maxval}")
+    header = Header(
+        "PPM",
+        int(match[2]),
+        int(match[3]),
+        3 if kind in "36" else 1,
+        np.dtype(np.uint16 if maxval > 255 else np.uint8),
+    )
+    return header, kind, maxval, match.end()
+
+
+def _read_bitmap(stream: BinaryIO, shape: tuple[int, int, int], kind: str) -> Array:
+    """Ink is 1 in the file, black is 0 in memory."""
+    height, width, _ = shape
+    if kind == "4":
+        row_bytes = (width + 7) // 8
+        packed = _exactly(stream, height * row_bytes)
+        ink = np.unpackbits(packed.reshape(height, row_bytes), axis=1, count=width)
+    else:
+        digits = np.frombuffer(b"".join(_without_comments(stream.read()).split()), np.uint8)
+        ink = digits[: height * width].reshape(height, width) - ord("0")
+        if ink.max(initial=0) > 1:
+            raise ValueError("damaged digits")
+    return ((1 - ink) * np.uint8(255))[..., None]
+
+
+def _read_values(
+    stream: BinaryIO, shape: tuple[int, int, int], dtype: np.dtype[Any], *, text: bool
+) -> Array:
+    count = int(np.prod(shape))
+    if not text:
+        stored = np.dtype(np.uint8 if dtype.itemsize == 1 else ">u2")
+        values: Array = _exactly(stream, count * stored.itemsize).view(stored)
+        if not stored.isnative:
+            values = values.byteswap(inplace=True).view(dtype)
+    else:
+        numbers = np.fromstring(_without_comments(stream.read()), np.int64, sep=" ")
+        if len(numbers) < count or numbers.min(initial=0) < 0 or numbers.max(initial=0) > 65535:
+            raise ValueError("truncated or damaged numbers")
+        values = numbers[:count].astype(dtype)
+    return values.reshape(shape)
+
+
+def _exactly(stream: BinaryIO, size: int) -> Array:
+    """That many bytes from here on, or an error before memory is reserved for them."""
+    start = stream.tell()
+    if stream.seek(0, 2) - start < size:
+        raise ValueError("truncated")
+    stream.seek(start)
+    data = np.empty(size, np.uint8)
+    stream.readinto(data)  # type: ignore[attr-defined]
+    return data
+
+
+def _without_comments(text: bytes) -> bytes:
+    return re.sub(rb"#[^\r\n]*", b"", text)
+
+
+def _table(source: int, target: int) -> Array:
+    """Values 0…source scaled to 0…target, rounded; what lies above source is white."""
+    top = 255 if max(source, target) <= 255 else 65535
+    values = np.minimum(np.arange(top + 1, dtype=np.int64), source)
+    dtype = np.uint8 if top == 255 else np.uint16
+    return ((values * target + source // 2) // source).astype(dtype)
+
+
+def _apply_table(values: Array, table: Array, *, out: Array) -> None:
+    for rows in strips(values.shape):
+        out[rows] = table[values[rows]]

@@ -1,0 +1,215 @@
+"""A picture in memory: its pixels as the file had them, and what else the file carried."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nelu_cli.images import exif
+
+__all__ = [
+    "Header",
+    "JpegLayout",
+    "Metadata",
+    "Picture",
+    "Refusal",
+    "TiffLayout",
+    "join_alpha",
+    "split_alpha",
+    "strips",
+    "to_dtype",
+    "upright",
+]
+
+Array = NDArray[Any]
+
+_STRIP_PIXELS = 1 << 20
+
+
+class Refusal(ValueError):
+    """A file that is understood but not supported; its message lacks only the file's name."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about its picture before any pixel is decoded."""
+
+    format: str
+    width: int
+    height: int
+    channels: int
+    dtype: np.dtype[Any]
+    alpha: bool = False
+    pages: int = 1
+    animated: bool = False
+
+
+@dataclass(frozen=True)
+class JpegLayout:
+    """How a JPEG was compressed, so that it can be compressed in the same way again."""
+
+    tables: tuple[tuple[int, ...], ...]  # quantization, in the order of the components
+    subsampling: int  # 0 is 4:4:4, 1 is 4:2:2, 2 is 4:2:0
+    progressive: bool = False
+    comment: bytes = b""
+    segments: bytes = b""  # whole markers to repeat: Photoshop and IPTC, extended XMP
+
+
+@dataclass(frozen=True)
+class TiffLayout:
+    """How a TIFF was laid out, and the tags of each of its pages that describe no pixels."""
+
+    axes: str
+    byteorder: Literal["<", ">"]
+    bigtiff: bool
+    photometric: int
+    planar: bool
+    extrasample: int  # meaning of the alpha sample: 1 premultiplied, 2 not
+    compression: int
+    predictor: int
+    tile: tuple[int, int] | None
+    rows_per_strip: int | None
+    pages: tuple[exif.Directory, ...] = ()
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Everything besides the pixels that should survive from file to file."""
+
+    icc: bytes | None = None
+    exif: bytes | None = None  # a TIFF structure, without the "Exif" prefix of JPEG
+    xmp: bytes | None = None
+    dpi: tuple[float, float] | None = None
+    bilevel: bool = False  # one bit per pixel, read as 0 and 255
+    cmyk: bool = False  # the four channels are inks
+    lossy: bool = False  # the file had been compressed with losses
+    maxval: int | None = None  # of a PPM whose white is neither 255 nor 65535
+    png: tuple[tuple[bytes, bytes], ...] = ()  # further chunks: text, gamma, chromaticities
+    jpeg: JpegLayout | None = None
+    tiff: TiffLayout | None = None
+
+    @property
+    def orientation(self) -> int:
+        """EXIF orientation, 1 (upright) to 8."""
+        return exif.orientation(self.exif) if self.exif else 1
+
+    def stripped(self) -> "Metadata":
+        """Only what tells how to encode the pixels."""
+        jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")
+        tiff = self.tiff and replace(self.tiff, pages=())
+        return replace(self, icc=None, exif=None, xmp=None, dpi=None, png=(), jpeg=jpeg, tiff=tiff)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image, or a stack of equal images, with the file's own depth and channels.
+
+    One channel is grey, three are red, green and blue; any other number are independent
+    channels. Pixels are as stored: an EXIF orientation is not applied but kept in the metadata.
+    """
+
+    pixels: Array  # (H, W, C), or (N, H, W, C) for a stack
+    alpha: Array | None  # (H, W) or (N, H, W), of the same dtype
+    format: str  # PNG, JPEG, TIFF, WEBP, BMP, PPM, AVIF, HEIF, EXR or GIF
+    metadata: Metadata = field(default_factory=Metadata)
+
+    def __post_init__(self) -> None:
+        if self.pixels.ndim not in (3, 4):
+            raise ValueError(f"pixels must be (H, W, C) or (N, H, W, C), not {self.pixels.shape}")
+        if self.alpha is not None and self.alpha.shape != self.pixels.shape[:-1]:
+            raise ValueError(f"alpha {self.alpha.shape} does not fit pixels {self.pixels.shape}")
+
+    @property
+    def white(self) -> float:
+        """The pixel value that means 1.0."""
+        return _white(self.pixels.dtype)
+
+
+def _white(dtype: np.dtype[Any]) -> float:
+    return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
+
+
+def to_dtype(array: Array, dtype: DTypeLike) -> Array:
+    """Round and clamp real values to an integer dtype; to a float dtype, cast only.
+
+    This is the one place where pixel values are rounded and clamped. NaN becomes 0.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "iu" or array.dtype == dtype:
+        return array.astype(dtype, copy=False)
+    if array.dtype.kind in "iu":
+        array = array.astype(np.float64)
+    info = np.iinfo(dtype)
+    rounded = np.rint(array)
+    np.nan_to_num(rounded, copy=False, posinf=np.inf, neginf=-np.inf)
+    highest = rounded.dtype.type(info.max)
+    if int(highest) > info.max:  # 2**32 - 1 is no float32, for example
+        highest = np.nextafter(highest, rounded.dtype.type(0))
+    return np.clip(rounded, info.min, highest, out=rounded).astype(dtype)
+
+
+def rescale(array: Array, dtype: DTypeLike) -> Array:
+    """Convert between depths so that black stays black and white stays white."""
+    dtype = np.dtype(dtype)
+    if array.dtype == dtype:
+        return array
+    scale = _white(dtype) / _white(array.dtype)
+    result = np.empty(array.shape, dtype)
+    for rows in strips(array.shape):
+        values = array[rows].astype(np.float64) * scale
+        if dtype.kind == "u":
+            np.maximum(values, 0, out=values)
+        result[rows] = to_dtype(values, dtype)
+    return result
+
+
+def strips(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Slices of the first axis that hold about a megapixel each."""
+    rows = max(1, _STRIP_PIXELS // max(1, int(np.prod(shape[1:3]))))
+    for start in range(0, shape[0], rows):
+        yield slice(start, min(start + rows, shape[0]))
+
+
+def split_alpha(samples: Array) -> tuple[Array, Array | None]:
+    """Views of colour and alpha in (..., 1 to 4) samples, of which the 2nd or 4th is alpha."""
+    if samples.shape[-1] in (2, 4):
+        return samples[..., :-1], samples[..., -1]
+    return samples, None
+
+
+def join_alpha(picture: Picture) -> Array:
+    """Samples with alpha last: (..., C) or (..., C + 1)."""
+    if picture.alpha is None:
+        return picture.pixels
+    return np.concatenate([picture.pixels, picture.alpha[..., None]], axis=-1)
+
+
+def upright(picture: Picture) -> Picture:
+    """Apply the EXIF orientation to pixels and alpha; the EXIF data are then out of date."""
+    orientation = picture.metadata.orientation
+    if orientation == 1:
+        return picture
+    axis = picture.pixels.ndim - 3  # of the rows, in pixels and alpha alike
+    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation, axis)
+    dpi = picture.metadata.dpi
+    return replace(
+        picture,
+        pixels=_turn(picture.pixels, orientation, axis),
+        alpha=alpha,
+        metadata=replace(
+            picture.metadata, dpi=dpi[::-1] if dpi is not None and orientation > 4 else dpi
+        ),
+    )
+
+
+def _turn(array: Array, orientation: int, rows: int) -> Array:
+    """Undo an EXIF orientation: 5 to 8 swap rows and columns first, then some axes flip."""
+    if orientation > 4:
+        array = np.swapaxes(array, rows, rows + 1)
+    if orientation in (3, 4, 7, 8):
+        array = np.flip(array, rows)
+    if orientation in (2, 3, 6, 7):
+        array = np.flip(array, rows + 1)
+    return array

@@ -1,0 +1,180 @@
+"""PNG, every depth and colour type, through libpng; its metadata chunk by chunk."""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import imagecodecs
+import numpy as np
+
+from nelu_cli.images.picture import (
+    Array,
+    Header,
+    Metadata,
+    Picture,
+    Refusal,
+    join_alpha,
+    split_alpha,
+)
+
+__all__ = ["probe", "read", "write"]
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # by colour type
+_KEPT = (b"cHRM", b"gAMA", b"sRGB", b"cICP", b"mDCV", b"cLLI", b"tEXt", b"zTXt", b"iTXt")
+_XMP = b"XML:com.adobe.xmp\0"
+_INCH = 0.0254
+_MAX_PROFILE = 64 << 20
+_DEFLATE_RATIO = 1032  # the most that deflate can compress
+
+
+def probe(stream: BinaryIO) -> Header:
+    """Read the header; also refuses a file too short for its size, before memory is reserved."""
+    width = height = bits = 0
+    colour = -1
+    alpha = animated = False
+    compressed = 0
+    for name, _, length in _chunks(stream):
+        if name == b"IHDR":
+            width, height, bits, colour = struct.unpack(">IIBB", stream.read(13)[:10])
+        elif name == b"tRNS":
+            alpha = True
+        elif name == b"acTL":
+            animated = struct.unpack(">I", stream.read(4))[0] > 1
+        elif name == b"IDAT":
+            compressed += length
+    if colour not in _CHANNELS:
+        raise ValueError("no valid header")
+    samples = {2: 3, 4: 2, 6: 4}.get(colour, 1)
+    if height * ((width * bits * samples + 7) // 8) > compressed * _DEFLATE_RATIO:
+        raise ValueError("truncated")
+    return Header(
+        "PNG",
+        width,
+        height,
+        _CHANNELS[colour],
+        np.dtype(np.uint16 if bits == 16 else np.uint8),
+        alpha=alpha or colour in (4, 6),
+        animated=animated,
+    )
+
+
+def read(stream: BinaryIO) -> Picture:
+    """Decode to 8 or 16 bits; lower depths are spread to 0–255, a palette becomes RGB or RGBA."""
+    stream.seek(0)
+    samples = imagecodecs.png_decode(stream.read())
+    if samples.ndim == 2:
+        samples = samples[..., None]
+    pixels, alpha = split_alpha(samples)
+    return Picture(pixels, alpha, "PNG", _read_metadata(stream))
+
+
+def write(picture: Picture, stream: BinaryIO) -> None:
+    """Encode; a picture that was bilevel and still is takes one bit per pixel."""
+    samples = join_alpha(picture)
+    if picture.metadata.bilevel and picture.alpha is None and _is_bilevel(samples):
+        encoded = _encode_bilevel(samples[..., 0] > 0)
+    else:
+        plane = samples[..., 0] if samples.shape[-1] == 1 else samples
+        encoded = bytes(imagecodecs.png_encode(np.ascontiguousarray(plane)))
+    header = len(_SIGNATURE) + 25  # the IHDR chunk
+    stream.write(encoded[:header])
+    for name, data in _metadata_chunks(picture.metadata):
+        stream.write(_chunk(name, data))
+    stream.write(memoryview(encoded)[header:])
+
+
+def _chunks(stream: BinaryIO) -> Iterator[tuple[bytes, int, int]]:
+    """Name, position and length of each chunk, the stream standing at its data."""
+    end = stream.seek(0, 2)
+    position = len(_SIGNATURE)
+    while position + 8 <= end:
+        stream.seek(position)
+        length, name = struct.unpack(">I4s", stream.read(8))
+        if position + 8 + length > end and name != b"IDAT":
+            return
+        yield name, position + 8, length
+        if name == b"IEND":
+            return
+        position += 12 + length
+
+
+def _read_metadata(stream: BinaryIO) -> Metadata:
+    icc = exif = xmp = dpi = None
+    bilevel = False
+    kept: list[tuple[bytes, bytes]] = []
+    for name, _, length in _chunks(stream):
+        if name in (b"IDAT", b"PLTE"):
+            continue
+        data = stream.read(length)
+        if name == b"IHDR":
+            bilevel = data[8:10] == b"\x01\x00"  # one bit, grey
+        elif name == b"iCCP":
+            icc = _inflate(data.partition(b"\0")[2][1:])
+        elif name == b"eXIf":
+            exif = data.removeprefix(b"Exif\0\0") or None
+        elif name == b"iTXt" and data.startswith(_XMP):
+            xmp = _international_text(data)
+        elif name == b"pHYs" and len(data) == 9 and data[8] == 1:
+            across, down = struct.unpack(">II", data[:8])
+            dpi = (across * _INCH, down * _INCH)
+        elif name in _KEPT or name == b"pHYs":
+            kept.append((name, data))
+    return Metadata(icc=icc, exif=exif, xmp=xmp, dpi=dpi, bilevel=bilevel, png=tuple(kept))
+
+
+def _metadata_chunks(metadata: Metadata) -> Iterator[tuple[bytes, bytes]]:
+    if metadata.icc:
+        yield b"iCCP", b"ICC Profile\0\0" + zlib.compress(metadata.icc)
+    for name, data in metadata.png:
+        if not (metadata.icc and name == b"sRGB"):  # the two exclude each other
+            yield name, data
+    if metadata.dpi:
+        across, down = (min(round(value / _INCH), 2**31 - 1) for value in metadata.dpi)
+        yield b"pHYs", struct.pack(">IIB", across, down, 1)
+    if metadata.exif:
+        yield b"eXIf", metadata.exif
+    if metadata.xmp:
+        yield b"iTXt", _XMP + b"\0\0\0\0" + metadata.xmp
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def _inflate(data: bytes) -> bytes | None:
+    """Decompress, or None if the data are damaged or unreasonably large."""
+    inflater = zlib.decompressobj()
+    try:
+        result = inflater.decompress(data, _MAX_PROFILE)
+    except zlib.error:
+        return None
+    return result if inflater.eof else None
+
+
+def _international_text(data: bytes) -> bytes | None:
+    """The text of an iTXt chunk: keyword, flag, method, language, translated keyword, text."""
+    _, _, rest = data.partition(b"\0")
+    compressed, rest = rest[:1], rest[2:]
+    text = rest.split(b"\0", 2)[-1]
+    return _inflate(text) if compressed == b"\x01" else text
+
+
+def _is_bilevel(samples: Array) -> bool:
+    return bool(np.all((samples == 0) | (samples == 255)))
+
+
+def _encode_bilevel(pixels: Array) -> bytes:
+    """A grey PNG of one bit per pixel, its rows unfiltered."""
+    height, width = pixels.shape
+    if not (width and height):
+        raise Refusal("an empty picture cannot be written")
+    rows = np.packbits(pixels, axis=1)
+    filtered = np.pad(rows, ((0, 0), (1, 0)))  # filter 0 before each row
+    return (
+        _SIGNATURE
+        + _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0))
+        + _chunk(b"IDAT", zlib.compress(filtered.tobytes()))
+        + _chunk(b"IEND", b"")
+    )
