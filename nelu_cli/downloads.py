@@ -22,7 +22,7 @@ from pathlib import Path
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import DatasetError, UsageError
 
-__all__ = ["CATALOGUE", "Fetched", "PublicSet", "fetch", "verified"]
+__all__ = ["CATALOGUE", "Fetched", "PublicSet", "fetch", "lookup", "verified"]
 
 GITHUB = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds of silence, not of transfer
@@ -81,7 +81,7 @@ class Fetched:
 def verified(name: str, folder: Path) -> frozenset[str]:
     """Names of the files of a public set that are in ``folder`` with the right content."""
     return frozenset(
-        file for file, digest in _lookup(name).checksums.items() if _sha256(folder / file) == digest
+        file for file, digest in lookup(name).checksums.items() if _sha256(folder / file) == digest
     )
 
 
@@ -110,7 +110,7 @@ def fetch(
         DatasetError: unknown set, no network, damaged file: says how to go on.
         UsageError: the mirror is no http(s) address.
     """
-    public = _lookup(name)
+    public = lookup(name)
     mirror = _checked(mirror or os.environ.get("NELU_MIRROR") or GITHUB)
     kept = verified(name, folder)
     missing = [file for file in public.checksums if file not in kept]
@@ -118,16 +118,16 @@ def fetch(
     advance(len(kept))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for done, file in enumerate(missing, start=len(kept)):
+        for file in missing:
             content = _download(public.url(file, mirror), public.checksums[file], pauses)
             with atomic_file(folder / file) as handle:
                 handle.write(content)
             advance(1)
     except _TransferError as error:
         raise DatasetError(
-            f"{name}: {error}; {done} of {len(public.checksums)} files are in {folder}: "
-            f"run `nelu data fetch {name}` again to go on, or put the files of {public.source} "
-            "there by hand"
+            f"{name}: {error}; {len(verified(name, folder))} of {len(public.checksums)} files are "
+            f"in {folder}: run `nelu data fetch {name}` again to go on, or put the files of "
+            f"{public.source} there by hand"
         ) from error
     except OSError as error:
         raise DatasetError(f"{name}: cannot write to {folder} ({error.strerror})") from error
@@ -138,7 +138,8 @@ class _TransferError(Exception):
     """One file could not be had; the message names its address."""
 
 
-def _lookup(name: str) -> PublicSet:
+def lookup(name: str) -> PublicSet:
+    """The public set of that name, or an error that lists them."""
     try:
         return CATALOGUE[name]
     except KeyError:

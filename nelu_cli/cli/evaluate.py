@@ -1,0 +1,322 @@
+"""``nelu eval``: measure denoisers on a set of images."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from nelu_cli.errors import NeluError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from nelu_cli.datasets import ImageSet
+    from nelu_cli.evaluation import Comparison, Mean, Method, Results
+
+    Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
+
+Noise = Literal["gaussian", "poisson", "speckle", "uniform", "spatial"]
+Quality = Literal["fast", "normal", "best"]
+
+
+def evaluate(
+    dataset: Annotated[
+        str, typer.Option(help="Name of a set (see `nelu data list`), or a folder.")
+    ] = "samples",
+    sigmas: Annotated[
+        str, typer.Option(help="Noise levels on the 0–255 scale, separated by commas.")
+    ] = "15,25,50",
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Model or weights file; repeatable. Default: the default model. `none`: no model."
+        ),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Repeatable: wavelet, nlm, tv (blind: they estimate σ), wavelet-told, nlm-told, "
+            "tv-told, bm3d (told the true σ)."
+        ),
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Add the two rows that the paper published for bsd68.")
+    ] = False,
+    noise: Annotated[Noise, typer.Option(help="Kind of noise.")] = "gaussian",
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw of noise.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first so many images.")
+    ] = None,
+    channels: Annotated[
+        int | None,
+        typer.Option(min=1, max=3, help="1: grey, 3: colour. Default: as the models want it."),
+    ] = None,
+    quality: Annotated[Quality, typer.Option(help="As in `nelu denoise`.")] = "normal",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(help="Write PSNR and SSIM of every single image here.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw PSNR over σ here (.png, .svg or .pdf).")
+    ] = None,
+    save_images: Annotated[
+        Path | None,
+        typer.Option(help="Write clean, noisy and denoised pictures and heat maps of errors here."),
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder that holds sets by name.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
+    ] = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
+    ] = "auto",
+) -> None:
+    """Measure PSNR and SSIM of models and baselines on a set of images with added noise.
+
+    The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
+    """
+    from nelu_cli import datasets, evaluation, figures, reporting
+
+    levels = _levels(sigmas)
+    if channels == 2:
+        raise UsageError("--channels 2: choose 1 (grey) or 3 (colour)")
+    if plot is not None:
+        figures.check_figure_path(plot)
+    for target in (csv, plot):
+        if target is not None and not target.parent.is_dir():
+            raise UsageError(f"{target}: there is no folder {target.parent}")
+    baselines = [evaluation.baseline(name) for name in dict.fromkeys(baseline or ())]
+    images = datasets.find(dataset, data_dir)
+    models, kind = _models(images.paths, model, channels, quality, threads, device)
+    methods = [*models, *baselines]
+    notes = reporting.stderr_console()
+    _warn_of_other_files(images, notes)
+    used = len(images.paths[:limit])
+
+    with (
+        reporting.progress("evaluating", used * len(levels) * len(methods)) as advance,
+        _os_errors_in_one_line(),
+    ):
+        results = evaluation.evaluate(
+            images,
+            methods,
+            levels,
+            channels=kind,
+            noise=noise,
+            seed=seed,
+            limit=limit,
+            progress=advance,
+            save=None if save_images is None else _saver(save_images),
+        )
+    if paper:
+        results = dataclasses.replace(results, published=evaluation.paper_rows(levels))
+        if reason := _paper_does_not_apply(results, whole=used == len(images.paths)):
+            _warn(notes, f"the paper's rows do not compare: {reason}")
+    with _os_errors_in_one_line():
+        if csv is not None:
+            _write_text(csv, results.to_csv())
+        if plot is not None:
+            figures.psnr_curves(results, plot)
+    if as_json:
+        typer.echo(results.to_json(), nl=False)
+    else:
+        _print_results(results, len(images.paths), reporting.stdout_console())
+
+
+def _warn_of_other_files(images: "ImageSet", notes: "Console") -> None:
+    """A set with a public name should be that set, whole: else its numbers do not compare."""
+    from nelu_cli import downloads
+
+    if images.name in downloads.CATALOGUE:
+        total = len(downloads.CATALOGUE[images.name].checksums)
+        good = len(downloads.verified(images.name, images.paths[0].parent))
+        if not good == len(images.paths) == total:
+            _warn(
+                notes,
+                f"{images.name} should be {total} files; here are {len(images.paths)}, of which "
+                f"{good} are the published ones: try `nelu data fetch {images.name}`",
+            )
+
+
+def _warn(notes: "Console", message: str) -> None:
+    notes.print(f"nelu: warning: {message}", markup=False)
+
+
+def _levels(text: str) -> tuple[float, ...]:
+    """ "15,50" -> (15.0, 50.0), each level once."""
+    levels = []
+    for item in text.split(","):
+        try:
+            level = float(item)
+        except ValueError:
+            level = math.nan
+        if not 0 < level < math.inf:
+            raise UsageError(
+                f"--sigmas: {item.strip()!r} is not a noise level; write numbers above 0, "
+                "as 15,50,120"
+            )
+        levels.append(level)
+    return tuple(dict.fromkeys(levels))
+
+
+def _models(
+    paths: Sequence[Path],
+    names: list[str] | None,
+    channels: int | None,
+    quality: Quality,
+    threads: int | None,
+    device: str,
+) -> tuple[list["Method"], int]:
+    """The models as methods, and the channels that they are evaluated with."""
+    if names == ["none"]:
+        return [], channels or _channels_of(paths)
+    import torch
+
+    from nelu_cli.denoising import load_model
+    from nelu_cli.evaluation import model_method
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    wanted: list[str | None] = list(dict.fromkeys(names)) if names else [None]
+    preferred = channels or (_channels_of(paths) if None in wanted else 1)
+    models = [load_model(name, channels=preferred, device=device) for name in wanted]
+    kinds = {model.channels for model in models}
+    if channels is None and len(kinds) > 1:
+        raise UsageError(
+            "grey and colour models do not share a table; "
+            "--channels 3 runs the grey ones channel by channel"
+        )
+    if channels == 1 and 3 in kinds:
+        colour = next(model.name for model in models if model.channels == 3)
+        raise UsageError(f"{colour}: a colour model cannot be evaluated with --channels 1")
+    short = [model.name for model in models]
+    rows = [
+        model.name if name is None or short.count(model.name) == 1 else name
+        for model, name in zip(models, wanted, strict=True)
+    ]
+    return [
+        model_method(row, model, quality=quality) for row, model in zip(rows, models, strict=True)
+    ], channels or max(kinds)
+
+
+def _channels_of(paths: Sequence[Path]) -> int:
+    """3 if every picture is in colour, else 1."""
+    from nelu_cli.images import probe
+
+    return 3 if all(probe(path).channels == 3 for path in paths) else 1
+
+
+def _saver(folder: Path) -> Callable[["Comparison"], None]:
+    from nelu_cli.figures import save_comparison
+
+    return lambda comparison: save_comparison(comparison, folder)
+
+
+@contextmanager
+def _os_errors_in_one_line() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NeluError(f"{error.filename}: cannot be written ({error.strerror})") from error
+
+
+def _write_text(path: Path, text: str) -> None:
+    from nelu_cli.atomic import atomic_file
+
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def _paper_does_not_apply(results: "Results", whole: bool) -> str:
+    """Why the paper's rows cannot be set beside these results; empty if they can."""
+    if results.dataset != "bsd68":
+        return f"they are for bsd68, this is {results.dataset}"
+    if not whole:
+        return "they are means over all 68 images of bsd68"
+    if results.noise != "gaussian":
+        return f"they are for gaussian noise, this is {results.noise}"
+    if results.channels != 1:
+        return "they are for grey images"
+    if not any(row.psnr for row in results.published):
+        return "the paper has none of these noise levels, only 15, 25, 35, 50, 75, 90, 105, 120"
+    return ""
+
+
+def _print_results(results: "Results", available: int, console: "Console") -> None:
+    from nelu_cli.evaluation import Mean
+
+    used = len(results.images)
+    count = f"{used} images" if used == available else f"the first {used} of {available} images"
+    colour = "colour" if results.channels == 3 else "grey"
+    console.print(
+        f"{results.dataset}: {count}, {colour}; {results.noise} noise, seed {results.seed}",
+        markup=False,
+    )
+    psnr = _rows(results, results.psnr)
+    for row in results.published:
+        psnr[row.name, "published"] = {s: Mean(v, math.nan) for s, v in row.psnr.items()}
+    for title, digits, rows in (("PSNR, dB", 2, psnr), ("SSIM", 3, _rows(results, results.ssim))):
+        table = _table(title, digits, rows, results.sigmas, console.width)
+        console.print(table, soft_wrap=False)
+    remarks = ["Bold: best of the column. ±: standard error of the mean over images."]
+    if results.dataset == "samples":
+        remarks.append(
+            "samples are a few photographs that come with scikit-image: a first look, no benchmark."
+        )
+    if results.published:
+        remarks.append(
+            "The paper's rows are as published: bsd68, trained on the Waterloo Exploration set at "
+            "σ = 15."
+        )
+    for remark in remarks:
+        console.print(remark, style="dim", markup=False, soft_wrap=False)
+
+
+def _rows(results: "Results", mean: Callable[[str, float], "Mean"]) -> "Rows":
+    return {
+        (name, note): {sigma: mean(name, sigma) for sigma in results.sigmas}
+        for name, note in results.methods.items()
+    }
+
+
+def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence[float], width: int) -> "Table":
+    """Rows are methods, columns noise levels; the errors go below the means if space is short."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    names = max(len(f"{name} ({note})") for name, note in rows)
+    narrow = names + len(sigmas) * len("  31.05 ±0.41") > width
+    best = {
+        sigma: max(round(row[sigma].value, digits) for row in rows.values() if sigma in row)
+        for sigma in sigmas
+    }
+
+    def cell(main: str, extra: str, bold: bool = False) -> Text:
+        text = Text(main, style="bold" if bold else "")
+        if extra:
+            text.append("\n" if narrow else " ").append(extra, style="not bold dim")
+        return text
+
+    def score(sigma: float, mean: "Mean | None") -> Text:
+        if mean is None:
+            return Text("–")
+        error = "" if math.isnan(mean.error) else f"±{mean.error:.{digits}f}"
+        number = f"{mean.value:5.{digits}f}"
+        return cell(number, error, round(mean.value, digits) == best[sigma])
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(title)
+    for sigma in sigmas:
+        table.add_column(f"σ {sigma:g}", justify="right" if narrow else "left", no_wrap=True)
+    for (name, note), row in rows.items():
+        table.add_row(cell(name, f"({note})"), *(score(s, row.get(s)) for s in sigmas))
+    return table

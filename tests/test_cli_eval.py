@@ -1,0 +1,213 @@
+"""``nelu eval`` and ``nelu data``, as a user types them."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nelu_cli import downloads
+from nelu_cli.cli import run
+
+Nelu = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def nelu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Nelu:
+    """Run a command line; return its status, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        status = run([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder with the set ``waves``: three small colour pictures."""
+    folder = tmp_path / "data"
+    (folder / "waves").mkdir(parents=True)
+    y, x = np.mgrid[:40, :48]
+    for number in range(3):
+        grey = 128 + 80 * np.sin(y / 9 + number) * np.cos(x / 7)
+        pixels = np.stack([grey, grey - 20, grey + 20], axis=-1).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / "waves" / f"{number}.png")
+    monkeypatch.setenv("NELU_DATA", str(folder))
+    monkeypatch.setenv("NELU_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NELU_MIRROR", raising=False)
+    return folder
+
+
+BLIND = ("eval", "--dataset", "waves", "--model", "none")
+
+
+def test_table_names_rows_levels_and_protocol(nelu: Nelu, data: Path) -> None:
+    status, out, err = nelu(
+        *BLIND, "--sigmas", "15,50", "--baseline", "wavelet", "--baseline", "tv-told"
+    )
+    assert (status, err) == (0, "")
+    assert out.startswith("waves: 3 images, colour; gaussian noise, seed 0\n")
+    for text in ("PSNR, dB", "SSIM", "σ 15", "σ 50", "noisy (input)", " 24."):
+        assert text in out
+    assert "wavelet (blind)" in out
+    assert "tv-told (told σ)" in out
+    assert "±: standard error" in out
+
+
+def test_eight_levels_fit_into_80_columns(nelu: Nelu, data: Path) -> None:
+    status, out, _ = nelu(
+        *BLIND, "--sigmas", "15,25,35,50,75,90,105,120", "--baseline", "wavelet", "--limit", "2"
+    )
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "…" not in out
+    assert out.startswith("waves: the first 2 of 3 images")
+    header = next(line for line in out.splitlines() if "PSNR" in line)
+    assert " ".join(header.split()) == "PSNR, dB σ 15 σ 25 σ 35 σ 50 σ 75 σ 90 σ 105 σ 120"
+
+
+def test_same_command_gives_the_same_output(nelu: Nelu, data: Path) -> None:
+    command = (*BLIND, "--baseline", "nlm", "--json", "--sigmas", "25")
+    assert nelu(*command) == nelu(*command)
+
+
+def test_json_is_all_of_stdout(nelu: Nelu, data: Path) -> None:
+    status, out, err = nelu(
+        *BLIND, "--sigmas", "15", "--channels", "1", "--noise", "spatial", "--seed", "7", "--json"
+    )
+    assert (status, err) == (0, "")
+    document = json.loads(out)
+    assert document["channels"] == 1
+    assert (document["noise"], document["seed"]) == ("spatial", 7)
+    assert document["images"] == ["0", "1", "2"]
+    assert [row["method"] for row in document["means"]] == ["noisy"]
+
+
+def test_files_are_written(nelu: Nelu, data: Path, tmp_path: Path) -> None:
+    table, curves, pictures = tmp_path / "t.csv", tmp_path / "c.png", tmp_path / "pictures"
+    status, _, _ = nelu(
+        *BLIND, "--sigmas", "25", "--baseline", "wavelet", "--limit", "1",
+        "--csv", table, "--plot", curves, "--save-images", pictures,
+    )  # fmt: skip
+    assert status == 0
+    assert table.read_text().splitlines()[0] == "method,sigma,image,psnr,ssim"
+    assert curves.read_bytes().startswith(b"\x89PNG")
+    assert (pictures / "0" / "sigma25" / "comparison.png").is_file()
+
+
+def test_papers_rows_are_labelled_and_warned_of(nelu: Nelu, data: Path) -> None:
+    status, out, err = nelu(*BLIND, "--sigmas", "15,20", "--paper", "--limit", "1")
+    assert status == 0
+    words = " ".join(out.split())
+    assert "paper's NeLU (published) 28.65 –" in words
+    assert "trained on the Waterloo Exploration set" in words
+    assert err == (
+        "nelu: warning: the paper's rows do not compare: they are for bsd68, this is waves\n"
+    )
+
+
+def test_samples_are_called_samples(nelu: Nelu) -> None:
+    status, out, _ = nelu("eval", "--model", "none", "--limit", "1", "--sigmas", "50")
+    assert status == 0
+    assert "samples are a few photographs that come with scikit-image" in " ".join(out.split())
+
+
+def test_public_name_with_other_files_is_warned_of(nelu: Nelu, data: Path) -> None:
+    (data / "waves").rename(data / "set12")
+    status, _, err = nelu("eval", "--dataset", "set12", "--model", "none", "--sigmas", "50")
+    assert status == 0
+    assert "set12 should be 12 files; here are 3, of which 0 are the published ones" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sigmas", "15,x"], "--sigmas: 'x' is not a noise level; write numbers above 0"),
+        (["--sigmas", "0"], "--sigmas: '0' is not a noise level"),
+        (["--sigmas", "nan"], "--sigmas: 'nan' is not a noise level"),
+        (["--baseline", "magic"], "magic: no such baseline; there are wavelet, nlm, tv"),
+        (["--channels", "2"], "--channels 2: choose 1 (grey) or 3 (colour)"),
+        (["--plot", "curves.gif"], "curves.gif: a figure can be written as .png, .svg, .pdf"),
+        (["--csv", "nowhere/t.csv"], "nowhere/t.csv: there is no folder nowhere"),
+        (["--limit", "0"], "--limit"),
+        (["--noise", "pink"], "--noise"),
+    ],
+)
+def test_senseless_command_is_one_line_and_status_2(
+    nelu: Nelu, data: Path, arguments: list[str], message: str
+) -> None:
+    status, out, err = nelu(*BLIND, *arguments)
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_missing_dataset_is_one_line(nelu: Nelu, data: Path) -> None:
+    status, _, err = nelu("eval", "--dataset", "nosuch", "--model", "none")
+    assert status == 1
+    assert err.startswith("nelu: nosuch: ")
+    assert err.count("\n") == 1
+
+
+def test_target_that_cannot_be_written_is_one_line(nelu: Nelu, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    status, _, err = nelu(*BLIND, "--sigmas", "50", "--save-images", tmp_path / "file" / "x")
+    assert status == 1
+    assert err.startswith(f"nelu: {tmp_path / 'file'}")
+    assert "cannot be written" in err
+    assert err.count("\n") == 1
+
+
+# nelu data
+
+
+def test_list_says_what_is_here(nelu: Nelu, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted((data / "waves").iterdir())
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (data / "waves").rename(data / "set12")
+    monkeypatch.setattr(downloads, "_checksums", lambda name: hashes)
+    monkeypatch.setenv("COLUMNS", "300")
+    status, out, _ = nelu("data", "list")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert status == 0
+    assert str(data / "set12") in lines["set12"]
+    assert " all " in lines["set12"]
+    assert "nelu data fetch bsd68" in lines["bsd68"]
+    assert "samples" in lines
+
+
+def test_fetch_of_an_unknown_set_fetches_nothing(nelu: Nelu, data: Path) -> None:
+    status, out, err = nelu("data", "fetch", "set12", "nosuch")
+    assert (status, out) == (1, "")
+    assert err.startswith("nelu: nosuch: not a public set that can be fetched; there are set12,")
+
+
+def test_fetch_with_everything_there_needs_no_network(
+    nelu: Nelu, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sorted((data / "waves").iterdir())
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    (data / "waves").rename(data / "set12")
+    monkeypatch.setattr(downloads, "_checksums", lambda name: hashes)
+    status, out, _ = nelu("data", "fetch", "set12", "--data-dir", data)
+    assert status == 0
+    assert out == f"set12: 3 files in {data / 'set12'} (0 new)\n"
+
+
+def test_fetch_without_network_says_where_to_put_the_files(
+    nelu: Nelu, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setenv("no_proxy", "*")
+    status, out, err = nelu("data", "fetch", "set12", "--mirror", "http://127.0.0.1:9")
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert f"files are in {tmp_path / 'cache' / 'set12'}" in err
+    assert "by hand" in err
