@@ -101,6 +101,70 @@ def test_files_are_written(nelu: Nelu, data: Path, tmp_path: Path) -> None:
     assert (pictures / "0" / "sigma25" / "comparison.png").is_file()
 
 
+@pytest.fixture
+def weights(tmp_path: Path) -> Callable[[str, int], Path]:
+    """Write a small untrained network with so many channels to a file."""
+    from nelu_cli import checkpoints
+    from nelu_cli.networks import DeepConfig, build
+
+    def write(file: str, channels: int) -> Path:
+        path = tmp_path / file
+        path.parent.mkdir(exist_ok=True)
+        config = DeepConfig(channels=channels, widths=(4,), blocks=(1,))
+        network = build(config)
+        checkpoints.save(path, network.state_dict(), config, checkpoints.TrainingRecord())
+        return path
+
+    return write
+
+
+Weights = Callable[[str, int], Path]
+WAVES = ("eval", "--dataset", "waves", "--sigmas", "25", "--limit", "1", "--json")
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_model_decides_between_grey_and_colour(
+    nelu: Nelu, data: Path, weights: Weights, channels: int
+) -> None:
+    command = (*WAVES, "--model", weights("small.safetensors", channels), "--threads", "1")
+    status, out, _ = nelu(*command)
+    assert status == 0
+    document = json.loads(out)
+    assert document["channels"] == channels
+    assert document["methods"][1] == {"name": "small", "note": "blind"}
+    assert nelu(*command)[1] == out
+
+
+def test_grey_and_colour_models_share_no_table_unless_told_so(
+    nelu: Nelu, data: Path, weights: Weights
+) -> None:
+    grey, colour = weights("grey.safetensors", 1), weights("colour.safetensors", 3)
+    both = (*WAVES, "--model", grey, "--model", colour)
+    status, _, err = nelu(*both)
+    assert status == 2
+    assert err.startswith("nelu: grey and colour models do not share a table; --channels 3 ")
+    status, _, err = nelu(*both, "--channels", "1")
+    assert status == 2
+    assert err == "nelu: colour: a colour model cannot be evaluated with --channels 1\n"
+    status, out, _ = nelu(*both, "--channels", "3")
+    assert status == 0
+    assert [method["name"] for method in json.loads(out)["methods"]] == ["noisy", "grey", "colour"]
+
+
+def test_models_of_one_name_are_told_apart(nelu: Nelu, data: Path, weights: Weights) -> None:
+    first, second = weights("one/best.safetensors", 1), weights("two/best.safetensors", 1)
+    _, out, _ = nelu(*WAVES, "--model", first, "--model", second, "--model", first)
+    names = [method["name"] for method in json.loads(out)["methods"]]
+    assert names == ["noisy", str(first), str(second)]
+
+
+def test_missing_model_is_one_line(nelu: Nelu, data: Path) -> None:
+    status, out, err = nelu(*WAVES, "--model", "nosuch")
+    assert (status, out) == (1, "")
+    assert err.startswith("nelu: nosuch")
+    assert err.count("\n") == 1
+
+
 def test_papers_rows_are_labelled_and_warned_of(nelu: Nelu, data: Path) -> None:
     status, out, err = nelu(*BLIND, "--sigmas", "15,20", "--paper", "--limit", "1")
     assert status == 0
