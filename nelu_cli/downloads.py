@@ -117,9 +117,9 @@ def fetch(
     advance = progress or (lambda files: None)
     advance(len(kept))
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         for file in missing:
             content = _download(public.url(file, mirror), public.checksums[file], pauses)
+            folder.mkdir(parents=True, exist_ok=True)
             with atomic_file(folder / file) as handle:
                 handle.write(content)
             advance(1)

@@ -202,6 +202,7 @@ def test_dead_server_says_where_to_put_the_files(tmp_path: Path) -> None:
         fetch("tiny", tmp_path / "tiny", mirror=address, pauses=())
     assert f"put the files of {TINY.source} there by hand" in str(caught.value)
     assert f"0 of 5 files are in {tmp_path / 'tiny'}" in str(caught.value)
+    assert not (tmp_path / "tiny").exists()
 
 
 def test_folder_that_cannot_be_made_is_one_line(server: Server, tmp_path: Path) -> None:

@@ -26,22 +26,28 @@ Quality = Literal["fast", "normal", "best"]
 
 def evaluate(
     dataset: Annotated[
-        str, typer.Option(help="Name of a set (see `nelu data list`), or a folder.")
+        str,
+        typer.Option(
+            metavar="NAME|FOLDER", help="Name of a set (see `nelu data list`), or a folder."
+        ),
     ] = "samples",
     sigmas: Annotated[
-        str, typer.Option(help="Noise levels on the 0–255 scale, separated by commas.")
+        str,
+        typer.Option(metavar="LIST", help="Noise levels on the 0–255 scale, separated by commas."),
     ] = "15,25,50",
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Model or weights file; repeatable. Default: the default model. `none`: no model."
+            metavar="NAME|PATH",
+            help="Model or weights file; repeatable. Default: the default model. `none`: no model.",
         ),
     ] = None,
     baseline: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Repeatable: wavelet, nlm, tv (blind: they estimate σ), wavelet-told, nlm-told, "
-            "tv-told, bm3d (told the true σ)."
+            "tv-told, bm3d (told the true σ).",
         ),
     ] = None,
     paper: Annotated[
@@ -61,16 +67,22 @@ def evaluate(
         bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
     ] = False,
     csv: Annotated[
-        Path | None, typer.Option(help="Write PSNR and SSIM of every single image here.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write PSNR and SSIM of every single image here."),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw PSNR over σ here (.png, .svg or .pdf).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw PSNR over σ here (.png, .svg or .pdf)."),
     ] = None,
     save_images: Annotated[
         Path | None,
-        typer.Option(help="Write clean, noisy and denoised pictures and heat maps of errors here."),
+        typer.Option(
+            metavar="FOLDER", help="Write all pictures and heat maps of their errors here."
+        ),
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder that holds sets by name.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder that holds sets by name.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
     ] = None,
