@@ -1,0 +1,172 @@
+"""Weights files: safetensors that rebuild their own network.
+
+The tensors are the network's; the file's metadata holds one JSON text under the key ``nelu``:
+schema version, network family, its config and the record of its training. Nothing is pickled.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from nelu_cli.atomic import atomic_file
+from nelu_cli.errors import CheckpointError
+from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+
+__all__ = ["Checkpoint", "TrainingRecord", "bundled", "load", "read_header", "resolve", "save"]
+
+SCHEMA = 1
+SUFFIX = ".safetensors"
+_FAMILIES: dict[str, type[PaperConfig] | type[DeepConfig]] = {
+    config.family: config for config in (PaperConfig, DeepConfig)
+}
+
+
+@dataclass(frozen=True)
+class TrainingRecord:
+    """Where weights come from: enough to judge them and to make them again."""
+
+    data: tuple[str, ...] = ()
+    sigma: str = ""
+    """Noise of the training patches on the 0–255 scale: "15" or "0-120"."""
+    steps: int = 0
+    hours: float = 0.0
+    seed: int = 0
+    validation: Mapping[str, float] = field(default_factory=dict)
+    """PSNR in dB by noise level, on the set named by ``validated_on``."""
+    validated_on: str = ""
+    command: str = ""
+    date: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network read from a file, ready for inference."""
+
+    name: str
+    path: Path
+    network: Network
+    record: TrainingRecord
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself, without its tensors."""
+
+    name: str
+    path: Path
+    config: Config
+    record: TrainingRecord
+    parameters: int
+
+
+def save(path: Path, tensors: Mapping[str, Tensor], config: Config, record: TrainingRecord) -> None:
+    """Write weights to ``path`` in one atomic step."""
+    description = {
+        "schema": SCHEMA,
+        "network": config.family,
+        "config": asdict(config),
+        "record": asdict(record),
+    }
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"nelu": json.dumps(description)}
+    with atomic_file(path) as handle:
+        handle.write(safetensors.torch.save(content, metadata))
+
+
+def load(name_or_path: str | Path) -> Checkpoint:
+    """Build the network that a file describes and fill in its weights."""
+    header = read_header(name_or_path)
+    path = header.path
+    network = build(header.config)
+    tensors = safetensors.torch.load_file(path)
+    expected = network.state_dict()
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise CheckpointError(f"{path}: the tensor {missing[0]} is missing; the file is incomplete")
+    if foreign := sorted(tensors.keys() - expected.keys()):
+        raise CheckpointError(f"{path}: the tensor {foreign[0]} is not part of its network")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise CheckpointError(
+                f"{path}: {name} has shape {tuple(tensor.shape)}, "
+                f"but its network needs {tuple(expected[name].shape)}"
+            )
+        if not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{path}: {name} holds values that are not finite numbers")
+    network.load_state_dict(tensors)
+    network.requires_grad_(False)
+    return Checkpoint(header.name, path, network.eval(), header.record)
+
+
+def read_header(name_or_path: str | Path) -> Header:
+    """Read and check what a weights file says of itself."""
+    path = resolve(name_or_path)
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            names = file.keys()
+            sizes = [file.get_slice(name).get_shape() for name in names]
+    except (safetensors.SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: not a readable weights file ({error})") from error
+    if "nelu" not in metadata:
+        raise CheckpointError(f"{path}: a safetensors file, but not one of nelu's")
+    config, record = _parse(path, metadata["nelu"])
+    parameters = sum(_product(size) for size in sizes)
+    return Header(path.stem, path, config, record, parameters)
+
+
+def _product(size: list[int]) -> int:
+    product = 1
+    for length in size:
+        product *= length
+    return product
+
+
+def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
+    try:
+        description: dict[str, Any] = json.loads(text)
+        schema = description["schema"]
+        if schema != SCHEMA:
+            raise CheckpointError(
+                f"{path}: written in schema {schema}, this version of nelu reads {SCHEMA}; "
+                "upgrade nelu or train again"
+            )
+        config = _FAMILIES[description["network"]](**description["config"])
+        known = {entry.name for entry in fields(TrainingRecord)}
+        record = {name: value for name, value in description["record"].items() if name in known}
+        record["data"] = tuple(record.get("data", ()))
+        return config, TrainingRecord(**record)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: its description is damaged ({error})") from error
+
+
+def resolve(name_or_path: str | Path) -> Path:
+    """A bundled name, or else a path to an existing file."""
+    folder = _bundled_folder()
+    if str(name_or_path) in bundled():
+        return folder / f"{name_or_path}{SUFFIX}"
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    names = ", ".join(bundled()) or "none"
+    raise CheckpointError(
+        f"{name_or_path}: neither a file nor a bundled model (bundled: {names}; see nelu models)"
+    )
+
+
+def bundled() -> list[str]:
+    """Names of the weights that come with the package."""
+    return sorted(path.stem for path in _bundled_folder().glob(f"*{SUFFIX}"))
+
+
+def _bundled_folder() -> Path:
+    """weights/ is inside an installed package, and at the top level of a checkout."""
+    package = Path(__file__).parent
+    installed = package / "weights"
+    return installed if installed.is_dir() else package.parent / "weights"

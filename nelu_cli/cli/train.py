@@ -1,0 +1,248 @@
+"""``nelu train``: train a denoiser on anyone's own pictures."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nelu_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from nelu_cli.networks import Config
+    from nelu_cli.training import TrainConfig
+
+NETWORKS = ("paper", "deep")
+RECIPES = ("nelu", "paper")
+
+# What made the bundled weights, and the paper's own way; options on the command line go first.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "deep": {"sigma255": (0.0, 120.0)},
+    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "lr": 2e-3, "final_patch": 64},
+    "paper, --recipe paper": {
+        "sigma255": (15.0, 15.0),
+        "loss": "mse",
+        "lr": 2e-2,
+        "schedule": "paper",
+        "epsilon": 1e-3,
+        "patch": 128,
+        "final_patch": 128,
+        "warm_up": 0,
+        "smallest_scale": 1.0,
+    },
+}
+
+
+def train(
+    context: typer.Context,
+    network: Annotated[
+        str, typer.Option(help="paper (one hidden layer) or deep (multi-scale).")
+    ] = "paper",
+    sigma: Annotated[
+        str | None,
+        typer.Option(help="Noise level of the training patches, 0–255: 15, or a range 0-120."),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Training pictures: a dataset's name or any folder. Repeatable."),
+    ] = None,
+    validate: Annotated[
+        str | None, typer.Option(help="Dataset to validate on [default: pictures held out].")
+    ] = None,
+    hold_out: Annotated[
+        int | None, typer.Option(help="Keep every n-th picture out of training; 0 for none.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run [default: runs/NETWORK].")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Length of the run in steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Length of the run in minutes.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, perhaps for longer.")
+    ] = False,
+    start_from: Annotated[
+        str | None, typer.Option(help="Begin with the tensors of these weights that fit.")
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="nelu (ours) or paper (the paper's optimizer settings).")
+    ] = "nelu",
+    channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
+    activation: Annotated[
+        str,
+        typer.Option(help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu or relu."),
+    ] = "nelu",
+    signed: Annotated[
+        bool, typer.Option("--signed", help="paper: codes may be negative.")
+    ] = False,
+    pass_through: Annotated[
+        bool, typer.Option("--pass-through", help="paper: subtract what is shrunk away from y.")
+    ] = False,
+    widths: Annotated[
+        str | None, typer.Option(help="deep: channels at each scale, e.g. 32,64,128.")
+    ] = None,
+    blocks: Annotated[
+        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 2,2,2.")
+    ] = None,
+    window: Annotated[
+        int | None, typer.Option(help="deep: NeLU measures the noise over n × n positions.")
+    ] = None,
+    contrast: Annotated[
+        str | None,
+        typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
+    ] = None,
+    loss: Annotated[
+        str | None, typer.Option(help="scaled-mse, mse, l1 or log-mse.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
+    patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
+    final_patch: Annotated[
+        int | None, typer.Option(help="Side of a patch in the last fifth of the run.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    cooldown: Annotated[
+        float | None, typer.Option(help="Share of the run over which the learning rate falls to 0.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights, patches and noise.")] = 0,
+    validate_every: Annotated[
+        int | None, typer.Option(help="Steps from one validation to the next.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where datasets are looked up first.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads [default: all].")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Train a denoiser. Interrupt it at any time; --resume goes on exactly where it was."""
+    if network not in NETWORKS or recipe not in RECIPES:
+        raise UsageError(f"--network is one of {NETWORKS}, --recipe one of {RECIPES}")
+    if steps is not None and minutes is not None:
+        raise UsageError("give --steps or --minutes, not both")
+    folder = out or Path("runs") / network
+    given: dict[str, Any] = {
+        "data": tuple(data) if data else None,
+        "validate": validate,
+        "hold_out": hold_out,
+        "sigma255": _range("--sigma", sigma),
+        "contrast": _range("--contrast", contrast),
+        "loss": loss,
+        "batch": batch,
+        "patch": patch,
+        "final_patch": max(final_patch or 0, patch or 0) or None,
+        "lr": lr,
+        "cooldown": cooldown,
+        "seed": seed,
+        "validate_every": validate_every,
+    }
+    shape: dict[str, Any] = {"channels": channels, "activation": activation}
+    if network == "deep":
+        shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": window}
+    else:
+        shape |= {"signed": signed, "pass_through": pass_through}
+    if resume:
+        _refuse_changes(context)
+    elif (folder / "config.json").exists():
+        raise UsageError(f"{folder}: holds a run already; add --resume, or choose another --out")
+
+    import torch
+
+    from nelu_cli.networks import DeepConfig, PaperConfig
+    from nelu_cli.training import TrainConfig, load_run
+
+    if threads:
+        torch.set_num_threads(threads)
+    length = {"steps": steps, "minutes": minutes} if steps or minutes else {}
+    if resume:
+        from dataclasses import replace
+
+        config, network_config = load_run(folder)
+        config = replace(config, **length)
+    else:
+        defaults = DEFAULTS["paper, --recipe paper" if recipe == "paper" else network]
+        if recipe == "paper" and network != "paper":
+            raise UsageError("--recipe paper is for --network paper")
+        chosen = defaults | {name: value for name, value in given.items() if value is not None}
+        config = TrainConfig(**chosen | length)
+        family = DeepConfig if network == "deep" else PaperConfig
+        try:
+            network_config = family(**{k: v for k, v in shape.items() if v is not None})
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    _run(config, network_config, folder, data_dir, resume, start_from, quiet)
+
+
+def _run(
+    config: "TrainConfig",
+    network_config: "Config",
+    folder: Path,
+    data_dir: Path | None,
+    resume: bool,
+    start_from: str | None,
+    quiet: bool,
+) -> None:
+    from nelu_cli.training import Event, train
+
+    def show(event: Event) -> None:
+        text = (
+            f"{event.progress:6.1%}  step {event.step}  loss {event.loss:.5f}  "
+            f"lr {event.lr:.1e}  {event.megapixels_per_second:.2f} Mpx/s  "
+            f"{event.seconds_left / 60:.0f} min left"
+        )
+        if event.validation:
+            levels = "  ".join(f"σ{sigma} {psnr:.2f}" for sigma, psnr in event.validation.items())
+            text += f"  PSNR {levels}"
+        if not quiet:
+            print(text, file=sys.stderr)
+
+    command = shlex.join(["nelu", *sys.argv[1:]])
+    try:
+        train(
+            config,
+            network_config,
+            folder,
+            data_dir=data_dir,
+            resume=resume,
+            start_from=start_from,
+            command=command,
+            on_event=show,
+            on_note=lambda note: print(f"nelu: {note}", file=sys.stderr),
+        )
+    except KeyboardInterrupt:
+        print(
+            f"nelu: stopped and saved; go on with: nelu train --resume --out {folder}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+    if not quiet:
+        print(f"nelu: done; the weights are {folder / 'best.safetensors'}", file=sys.stderr)
+
+
+def _range(option: str, text: str | None) -> tuple[float, float] | None:
+    """"15" or "0-120"."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text.strip())
+    if not match:
+        raise UsageError(f"{option} {text}: give a number such as 15, or a range such as 0-120")
+    low = float(match[1])
+    return low, float(match[2]) if match[2] else low
+
+
+def _counts(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text}: give whole numbers separated by commas") from None
+
+
+def _refuse_changes(context: typer.Context) -> None:
+    """A resumed run keeps its settings; only its length and what does not matter may change."""
+    free = {"resume", "out", "steps", "minutes", "data_dir", "threads", "quiet"}
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE" and name not in free:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option}: a resumed run keeps its settings; leave the option out")

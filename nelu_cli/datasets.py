@@ -1,0 +1,142 @@
+"""Sets of clean pictures, and noise that is the same on every run.
+
+A set is a folder of pictures. Its name is looked up in the data folder given, then in the folder
+of the environment variable NELU_DATA, then in the user's cache, where ``nelu data fetch`` puts it.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from nelu_cli.errors import DatasetError
+
+__all__ = [
+    "SAMPLES",
+    "ImageSet",
+    "NoiseKind",
+    "add_noise",
+    "cache_dir",
+    "find",
+    "load_clean",
+    "noise_seed",
+]
+
+NoiseKind = Literal["gaussian", "poisson", "speckle", "uniform", "spatial"]
+
+SAMPLES = "samples"
+"""Photographs that come with scikit-image: something to try with, not a benchmark."""
+_SAMPLE_FILES = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png")
+_EXTENSIONS = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """A named set of picture files, in the order of their names."""
+
+    name: str
+    paths: tuple[Path, ...]
+
+
+def cache_dir() -> Path:
+    """Where downloaded sets are kept: NELU_CACHE, else the user's cache folder."""
+    if folder := os.environ.get("NELU_CACHE"):
+        return Path(folder)
+    import platformdirs
+
+    return platformdirs.user_cache_path("nelu") / "data"
+
+
+def find(name: str, data_dir: Path | None = None) -> ImageSet:
+    """Find a set by its name, or by the path of a folder (walked recursively)."""
+    if name == SAMPLES:
+        return _samples()
+    roots = [data_dir] if data_dir else []
+    if environment := os.environ.get("NELU_DATA"):
+        roots.append(Path(environment))
+    roots.append(cache_dir())
+    for folder in [*(root / name for root in roots), Path(name)]:
+        if folder.is_dir():
+            paths = tuple(
+                sorted(
+                    path
+                    for path in folder.rglob("*")
+                    if path.suffix.lower() in _EXTENSIONS and not path.name.startswith(".")
+                )
+            )
+            if not paths:
+                raise DatasetError(f"{folder}: no pictures in this folder")
+            return ImageSet(Path(name).name, paths)
+    raise DatasetError(
+        f"{name}: no such dataset; give a folder of pictures, put the pictures into "
+        f"{roots[0] / name}, or try `nelu data list`"
+    )
+
+
+def _samples() -> ImageSet:
+    import skimage
+
+    folder = Path(skimage.__file__).parent / "data"
+    paths = tuple(folder / name for name in _SAMPLE_FILES if (folder / name).is_file())
+    if not paths:
+        raise DatasetError(f"{folder}: this scikit-image comes without its sample pictures")
+    return ImageSet(SAMPLES, paths)
+
+
+def load_pixels(path: Path, channels: int) -> NDArray[np.uint8]:
+    """8-bit pixels (H, W, channels); one channel of a colour picture is its Rec. 601 luma."""
+    try:
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DatasetError(f"{path}: cannot be read ({error})") from error
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def load_clean(path: Path, channels: int) -> NDArray[np.float32]:
+    """A clean picture (H, W, channels) as float32 in 0–1."""
+    return load_pixels(path, channels).astype(np.float32) / np.float32(255)
+
+
+def noise_seed(file_name: str, sigma255: float, seed: int) -> int:
+    """One seed for each picture and level, independent of the order of a run."""
+    text = f"{file_name}|{sigma255:g}|{seed}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def add_noise(
+    clean: NDArray[np.float32], kind: NoiseKind, sigma255: float, seed: int
+) -> NDArray[np.float32]:
+    """Noisy copy of a clean (H, W, C) picture in 0–1; neither clipped nor rounded.
+
+    With s = sigma255 / 255, x the clean picture and n standard normal:
+
+    - ``gaussian``: y = x + s·n
+    - ``uniform``: y = x + s·√3·u, u uniform in [−1, 1]
+    - ``poisson``: y = Poisson(p·x)/p with p = mean(x)/s², so that the mean variance is s²
+    - ``speckle``: y = x + s·x·n/√mean(x²), so that the mean variance is s²
+    - ``spatial``: y = x + t·n, t rising linearly from s/10 at the left border to s at the right
+    """
+    if kind not in get_args(NoiseKind):
+        raise DatasetError(f"{kind}: no such noise; choose from {', '.join(get_args(NoiseKind))}")
+    rng = np.random.default_rng(seed)
+    s = np.float32(sigma255 / 255)
+    if kind == "uniform":
+        return clean + s * np.float32(3**0.5) * rng.uniform(-1, 1, clean.shape).astype(np.float32)
+    if kind == "poisson":
+        if s == 0 or not clean.any():
+            return clean.copy()
+        peak = float(clean.mean()) / float(s) ** 2
+        return (rng.poisson(peak * clean.astype(np.float64)) / peak).astype(np.float32)
+    noise = s * rng.standard_normal(clean.shape, dtype=np.float32)
+    if kind == "speckle":
+        return clean + noise * clean / np.sqrt(np.mean(clean**2) + np.float32(1e-12))
+    if kind == "spatial":
+        ramp = np.linspace(0.1, 1, clean.shape[1], dtype=np.float32)
+        return clean + noise * ramp[None, :, None]
+    return clean + noise

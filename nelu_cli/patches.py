@@ -1,0 +1,95 @@
+"""Training patches: which ones a step sees depends on the seed and the step, on nothing else.
+
+So a run that is interrupted and resumed, or split over several processes, sees the same patches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from nelu_cli.datasets import load_pixels
+from nelu_cli.errors import DatasetError
+
+__all__ = ["Batch", "PatchSource", "load_pictures"]
+
+Pixels = NDArray[np.uint8]
+LARGE = 500_000
+"""Pictures with more pixels than this may be scaled down before a patch is cut."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clean and noisy patches (B, C, P, P), float32, 0–1 before noise; σ of each, 0–255 scale."""
+
+    clean: Tensor
+    noisy: Tensor
+    sigma255: Tensor
+
+
+@dataclass(frozen=True)
+class PatchSource:
+    """Random patches of sets of pictures, each set drawn equally often."""
+
+    sets: Sequence[Sequence[Pixels]]
+    sigma255: tuple[float, float]
+    contrast: tuple[float, float]
+    smallest_scale: float
+    seed: int
+
+    def batch(self, step: int, items: range, patch: int) -> Batch:
+        """The given items of a step's batch: (step, item) alone decides each of them."""
+        pairs = [self._pair(np.random.default_rng((self.seed, step, i)), patch) for i in items]
+        clean, noisy, sigma = zip(*pairs, strict=True)
+        return Batch(
+            torch.from_numpy(np.stack(clean)).permute(0, 3, 1, 2),
+            torch.from_numpy(np.stack(noisy)).permute(0, 3, 1, 2),
+            torch.tensor(sigma, dtype=torch.float32),
+        )
+
+    def _pair(
+        self, rng: np.random.Generator, patch: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+        pictures = self.sets[rng.integers(len(self.sets))]
+        pixels = self._cut(rng, pictures[rng.integers(len(pictures))], patch)
+        if rng.integers(2):
+            pixels = pixels[:, ::-1]
+        pixels = np.rot90(pixels, rng.integers(4))
+        contrast = np.float32(rng.uniform(*self.contrast) / 255)
+        clean = np.multiply(pixels, contrast, dtype=np.float32)
+        sigma255 = float(rng.uniform(*self.sigma255))
+        noise = rng.standard_normal(clean.shape, dtype=np.float32)
+        return clean, clean + noise * np.float32(sigma255 / 255), sigma255
+
+    def _cut(self, rng: np.random.Generator, pixels: Pixels, patch: int) -> Pixels:
+        """A square patch, now and then of a picture scaled down, so that detail of all sizes comes."""
+        height, width = pixels.shape[:2]
+        side = patch
+        if height * width > LARGE and rng.integers(2):
+            side = int(patch / rng.uniform(self.smallest_scale, 1))
+        side = min(side, height, width)
+        top, left = rng.integers(height - side + 1), rng.integers(width - side + 1)
+        cut = pixels[top : top + side, left : left + side]
+        if side == patch:
+            return cut
+        image = Image.fromarray(cut.squeeze(-1) if cut.shape[-1] == 1 else cut)
+        resized = image.resize((patch, patch), Image.Resampling.BICUBIC)
+        return np.asarray(resized).reshape(patch, patch, -1)
+
+
+def load_pictures(paths: Sequence[Path], channels: int) -> tuple[list[Pixels], int]:
+    """Decode pictures into memory; return them and how many could not be read."""
+    pictures, unreadable = [], 0
+    for path in paths:
+        try:
+            pictures.append(np.ascontiguousarray(load_pixels(path, channels)))
+        except DatasetError:
+            unreadable += 1
+    if not pictures:
+        raise DatasetError(f"{paths[0].parent}: none of the {len(paths)} pictures can be read")
+    return pictures, unreadable

@@ -1,0 +1,492 @@
+"""The training loop: what it minimises, how it saves, how it goes on after a stop."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from nelu_cli import __version__, checkpoints
+from nelu_cli.atomic import atomic_file
+from nelu_cli.checkpoints import TrainingRecord
+from nelu_cli.datasets import ImageSet, add_noise, find, load_clean, noise_seed
+from nelu_cli.errors import TrainingError
+from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.patches import Batch, PatchSource, load_pictures
+
+__all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
+
+Loss = Literal["scaled-mse", "mse", "l1", "log-mse"]
+Schedule = Literal["cooldown", "paper"]
+
+LOG_EVERY = 50  # steps
+SAVE_EVERY = 180.0  # seconds
+DIVERGED = 30.0  # times the running mean of the loss
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the result of a run, beside the network's own config."""
+
+    data: tuple[str, ...] = ("cbsd432", "photos")
+    validate: str | None = None
+    """Name of the validation set; without one, the pictures held out of training."""
+    hold_out: int = 10
+    """Keep every n-th picture of each set out of training; 0 keeps none out."""
+    sigma255: tuple[float, float] = (0.0, 120.0)
+    contrast: tuple[float, float] = (1.0, 1.0)
+    """Clean patches are multiplied by a factor from this range before noise is added."""
+    smallest_scale: float = 0.5
+    loss: Loss = "scaled-mse"
+    steps: int | None = None
+    minutes: float | None = 60.0
+    batch: int = 8
+    patch: int = 64
+    final_patch: int = 128
+    """Side of the patches in the last fifth of a run, at the same number of pixels a step."""
+    lr: float = 1e-3
+    schedule: Schedule = "cooldown"
+    warm_up: int = 200
+    cooldown: float = 0.4
+    """Share of the run over which the learning rate falls from ``lr`` to 0 (half a cosine)."""
+    epsilon: float = 1e-8
+    ema: float = 0.999
+    seed: int = 0
+    validate_every: int = 1000
+    validation_sigmas: tuple[int, ...] = (15, 25, 50)
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # lists when read from JSON
+            value = getattr(self, entry.name)
+            if isinstance(value, list):
+                object.__setattr__(self, entry.name, tuple(value))
+        if (self.steps is None) == (self.minutes is None):
+            raise TrainingError("give either a number of steps or a number of minutes")
+        if (self.steps or self.minutes or 0) <= 0:
+            raise TrainingError("the length of a run must be positive")
+        if not 0 <= self.sigma255[0] <= self.sigma255[1]:
+            raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
+        if not 0 < self.contrast[0] <= self.contrast[1]:
+            raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
+        if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch or self.lr <= 0:
+            raise TrainingError("batch ≥ 1, final patch ≥ patch ≥ 8 and lr > 0 are needed")
+        if self.loss not in get_args(Loss) or self.schedule not in get_args(Schedule):
+            raise TrainingError(f"unknown loss {self.loss!r} or schedule {self.schedule!r}")
+
+    def patch_and_batch(self, progress: float) -> tuple[int, int]:
+        """Side and number of the patches of a step."""
+        if progress < 0.8 or self.final_patch == self.patch:
+            return self.patch, self.batch
+        number = round(self.batch * (self.patch / self.final_patch) ** 2)
+        return self.final_patch, max(number, _world())
+
+    def learning_rate(self, step: int, progress: float) -> float:
+        """Warm-up, then the schedule: flat with a final cooldown, or the paper's 300 epochs."""
+        rate = self.lr * min(1.0, (step + 1) / self.warm_up) if self.warm_up else self.lr
+        if self.schedule == "paper":  # ×0.7 after every 50 of 300 epochs
+            return rate * 0.7 ** int(progress * 6)
+        falling = max(0.0, (progress - 1) / self.cooldown + 1) if self.cooldown else 0.0
+        return rate * 0.5 * (1 + math.cos(math.pi * min(falling, 1.0)))
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run reports as it goes."""
+
+    step: int
+    progress: float
+    loss: float
+    lr: float
+    megapixels_per_second: float
+    data_share: float
+    """Share of the time that was spent waiting for patches."""
+    seconds: float
+    seconds_left: float
+    validation: Mapping[str, float] | None = None
+
+
+def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
+    error = estimate - batch.clean
+    if kind == "l1":
+        return error.abs().mean()
+    per_sample = error.square().mean((1, 2, 3))
+    if kind == "log-mse":
+        return 0.1 * (per_sample + 1e-6).log().mean()
+    if kind == "scaled-mse":  # so that no level drowns the others
+        per_sample = per_sample * 255 / (batch.sigma255 + 3)
+    return per_sample.mean()
+
+
+def psnr(estimate: np.ndarray[Any, Any], clean: np.ndarray[Any, Any]) -> float:
+    """Peak signal-to-noise ratio in dB of a picture in 0–1, the estimate clipped to that range."""
+    error = float(np.mean((np.clip(estimate, 0, 1) - clean) ** 2, dtype=np.float64))
+    return -10 * math.log10(max(error, 1e-12))
+
+
+@torch.inference_mode()
+def validation_psnr(network: Network, images: ImageSet, config: TrainConfig) -> dict[str, float]:
+    """Mean PSNR for each level, on the central 512 × 512 pixels of at most 24 pictures."""
+    channels = network.config.channels
+    paths = images.paths[:: math.ceil(len(images.paths) / 24)]
+    clean = [load_clean(path, channels) for path in paths]
+    clean = [_centre(picture, 512) for picture in clean]
+    result = {}
+    for sigma in config.validation_sigmas:
+        values = []
+        for path, picture in zip(paths, clean, strict=True):
+            noisy = add_noise(picture, "gaussian", sigma, noise_seed(path.name, sigma, 0))
+            estimate = network(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0]
+            values.append(psnr(estimate.permute(1, 2, 0).numpy(), picture))
+        result[str(sigma)] = round(float(np.mean(values)), 4)
+    return result
+
+
+def _centre(picture: np.ndarray[Any, np.dtype[np.float32]], side: int) -> Any:
+    top, left = (max(0, length - side) // 2 for length in picture.shape[:2])
+    return picture[top : top + side, left : left + side]
+
+
+def _world() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+class _Run:
+    """One training run: network, optimizer, averages, files."""
+
+    def __init__(
+        self, config: TrainConfig, network_config: Config, out: Path, data_dir: Path | None
+    ) -> None:
+        self.config, self.out = config, out
+        self.training, self.validation, self.unreadable = _load_data(
+            config, network_config.channels, data_dir
+        )
+        torch.manual_seed(config.seed)
+        self.network = build(network_config)
+        self.averaged = build(network_config)
+        self.averaged.load_state_dict(self.network.state_dict())
+        self.averaged.requires_grad_(False).eval()
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(),
+            lr=config.lr,
+            betas=(0.9, 0.99),
+            eps=config.epsilon,
+            weight_decay=0.0,
+            fused=True,
+        )
+        self.model: nn.Module = self.network
+        if _world() > 1:
+            self.model = nn.parallel.DistributedDataParallel(self.network)
+        self.step = 0
+        self.seconds = 0.0
+        self.best = -math.inf
+        self.latest: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ one step
+
+    def progress(self) -> float:
+        """How much of the run is done, 0 to 1, the same on every process."""
+        if self.config.steps is not None:
+            return self.step / self.config.steps
+        done = torch.tensor(self.seconds / 60 / (self.config.minutes or 1), dtype=torch.float64)
+        if _world() > 1:
+            dist.broadcast(done, 0)
+        return float(done)
+
+    def items(self, number: int) -> range:
+        """This process's share of a batch."""
+        return range(_rank() * number // _world(), (_rank() + 1) * number // _world())
+
+    def update(self, batch: Batch, progress: float) -> float:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate(self.step, progress)
+        loss = _loss(self.config.loss, self.model(batch.noisy), batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        value = float(loss.detach())
+        if _world() > 1:
+            mean = torch.tensor(value, dtype=torch.float64)
+            dist.all_reduce(mean)
+            value = float(mean) / _world()
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss became {value} at step {self.step}; the last good state is in "
+                f"{self.out}: try a lower --lr"
+            )
+        self.optimizer.step()
+        decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            parameters = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+            for average, value_now in parameters:
+                average.lerp_(value_now, 1 - decay)
+        self.step += 1
+        return value
+
+    # ------------------------------------------------------------------ files
+
+    def validate(self, record: TrainingRecord) -> dict[str, float]:
+        self.latest = validation_psnr(self.averaged, self.validation, self.config)
+        mean = sum(self.latest.values()) / len(self.latest)
+        if mean > self.best:
+            self.best = mean
+            self.save_weights("best", record)
+        return self.latest
+
+    def save_weights(self, name: str, record: TrainingRecord) -> None:
+        record = replace(
+            record,
+            steps=self.step,
+            hours=round(self.seconds / 3600, 3),
+            validation=dict(self.latest),
+            date=datetime.now(UTC).date().isoformat(),
+        )
+        weights = self.averaged.state_dict()
+        checkpoints.save(self.out / f"{name}.safetensors", weights, self.network.config, record)
+
+    def save_state(self, name: str) -> None:
+        """Everything that an exact resume needs."""
+        tensors = {}
+        names = [name for name, _ in self.network.named_parameters()]
+        for key, network in (("weights", self.network), ("ema", self.averaged)):
+            tensors |= {f"{key}.{n}": p.detach() for n, p in network.named_parameters()}
+        for n, p in zip(names, self.network.parameters(), strict=True):
+            state = self.optimizer.state[p]
+            tensors[f"mean.{n}"], tensors[f"square.{n}"] = state["exp_avg"], state["exp_avg_sq"]
+        numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
+        metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
+        content = {key: tensor.contiguous() for key, tensor in tensors.items()}
+        with atomic_file(self.out / f"{name}.safetensors") as handle:
+            handle.write(safetensors.torch.save(content, metadata))
+
+    def load_state(self, name: str) -> None:
+        path = self.out / f"{name}.safetensors"
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                numbers = json.loads((file.metadata() or {})["nelu-training"])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            for key, network in (("weights", self.network), ("ema", self.averaged)):
+                network.load_state_dict(
+                    {n: tensors[f"{key}.{n}"] for n, _ in network.named_parameters()}
+                )
+            self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
+            self.best, self.latest = float(numbers["best"]), dict(numbers["latest"])
+            for n, p in self.network.named_parameters():
+                self.optimizer.state[p] = {  # in the memory layout of the parameter
+                    "step": torch.tensor(float(self.step)),
+                    "exp_avg": torch.empty_like(p).copy_(tensors[f"mean.{n}"]),
+                    "exp_avg_sq": torch.empty_like(p).copy_(tensors[f"square.{n}"]),
+                }
+        except (OSError, KeyError, RuntimeError, ValueError, safetensors.SafetensorError) as error:
+            raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
+
+
+def _load_data(
+    config: TrainConfig, channels: int, data_dir: Path | None
+) -> tuple[PatchSource, ImageSet, int]:
+    sets, held_out, unreadable = [], [], 0
+    for name in config.data:
+        paths = find(name, data_dir).paths
+        keep = set(paths[:: config.hold_out]) if config.hold_out and len(paths) > 1 else set()
+        held_out += sorted(keep)
+        pictures, failed = load_pictures([path for path in paths if path not in keep], channels)
+        sets.append(pictures)
+        unreadable += failed
+    if config.validate:
+        validation = find(config.validate, data_dir)
+    elif held_out:
+        validation = ImageSet("held-out", tuple(held_out))
+    else:
+        raise TrainingError("nothing to validate on: name a set with --validate, or hold some out")
+    source = PatchSource(
+        sets, config.sigma255, config.contrast, config.smallest_scale, config.seed
+    )
+    return source, validation, unreadable
+
+
+def load_run(out: Path) -> tuple[TrainConfig, Config]:
+    """The configs of a run that was begun in ``out``."""
+    path = out / "config.json"
+    try:
+        text = json.loads(path.read_text())
+        family = PaperConfig if text["network"].pop("family") == "paper" else DeepConfig
+        return TrainConfig(**text["training"]), family(**text["network"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{path}: no run to resume here ({error})") from error
+
+
+def train(
+    config: TrainConfig,
+    network_config: Config,
+    out: Path,
+    *,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    start_from: str | Path | None = None,
+    command: str = "",
+    on_event: Callable[[Event], None] = lambda event: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> None:
+    """Train a network, writing to the folder ``out`` as it goes.
+
+    Written: ``config.json``; ``log.jsonl``, an event a line; ``best.safetensors`` and
+    ``last.safetensors``, weights for use (the moving average); ``state.safetensors``, all that an
+    exact resume needs; ``stable.safetensors``, the state where the cooldown of the learning rate
+    began, from which a longer run goes on.
+
+    A KeyboardInterrupt saves and is raised again.
+    """
+    distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
+    if distributed:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        _train(
+            config, network_config, out, data_dir, resume, start_from, command, on_event, on_note
+        )
+    finally:
+        if distributed:
+            dist.destroy_process_group()
+
+
+def _train(
+    config: TrainConfig,
+    network_config: Config,
+    out: Path,
+    data_dir: Path | None,
+    resume: bool,
+    start_from: str | Path | None,
+    command: str,
+    on_event: Callable[[Event], None],
+    on_note: Callable[[str], None],
+) -> None:
+    run = _Run(config, network_config, out, data_dir)
+    writer = _rank() == 0
+    if run.unreadable:
+        on_note(f"{run.unreadable} pictures could not be read and are left out")
+    if resume:
+        longer = _is_longer(config, load_run(out)[0])
+        run.load_state("stable" if longer and (out / "stable.safetensors").exists() else "state")
+    elif start_from:
+        _start_from(run, start_from)
+    if writer:
+        out.mkdir(parents=True, exist_ok=True)
+        configs = {
+            "training": asdict(config),
+            "network": asdict(network_config) | {"family": network_config.family},
+        }
+        with atomic_file(out / "config.json") as handle:
+            handle.write(json.dumps(configs, indent=1).encode())
+    low, high = config.sigma255
+    record = TrainingRecord(
+        data=config.data,
+        sigma=f"{low:g}" if low == high else f"{low:g}-{high:g}",
+        seed=config.seed,
+        validated_on=run.validation.name,
+        command=command,
+        version=__version__,
+    )
+    try:
+        _loop(run, record, writer, on_event)
+    except KeyboardInterrupt:
+        if writer and run.step:
+            run.save_state("state")
+            run.save_weights("last", record)
+        raise
+
+
+def _loop(
+    run: _Run, record: TrainingRecord, writer: bool, on_event: Callable[[Event], None]
+) -> None:
+    config = run.config
+    mean_loss: float | None = None
+    waiting = pixels = 0.0
+    since_log = since_save = time.monotonic()
+    with ThreadPoolExecutor(1) as loader, _log_file(run.out, writer) as log:
+
+        def fetch(step: int, progress: float) -> Batch:
+            patch, number = config.patch_and_batch(progress)
+            return run.training.batch(step, run.items(number), patch)
+
+        progress = run.progress()
+        batch = loader.submit(fetch, run.step, progress)
+        while progress < 1:
+            started = time.monotonic()
+            current = batch.result()
+            batch = loader.submit(fetch, run.step + 1, _ahead(config, run.step + 1, progress))
+            waiting += time.monotonic() - started
+            loss = run.update(current, progress)
+            mean_loss = loss if mean_loss is None else 0.99 * mean_loss + 0.01 * loss
+            if loss > DIVERGED * mean_loss > 0:
+                raise TrainingError(
+                    f"the loss jumped to {loss:.3g} at step {run.step}; the last good state is in "
+                    f"{run.out}: try a lower --lr"
+                )
+            pixels += current.clean.shape[0] * current.clean.shape[-1] ** 2 * _world()
+            run.seconds += time.monotonic() - started
+            before, progress = progress, run.progress()
+            validating = run.step % config.validate_every == 0 or progress >= 1
+            if writer and (validating or run.step % LOG_EVERY == 0):
+                now = time.monotonic()
+                elapsed = now - since_log
+                event = Event(
+                    step=run.step,
+                    progress=min(progress, 1.0),
+                    loss=mean_loss,
+                    lr=config.learning_rate(run.step, progress),
+                    megapixels_per_second=pixels / 1e6 / elapsed,
+                    data_share=waiting / elapsed,
+                    seconds=run.seconds,
+                    seconds_left=run.seconds * (1 - progress) / progress,
+                    validation=run.validate(record) if validating else None,
+                )
+                log.write(json.dumps(asdict(event)) + "\n")
+                log.flush()
+                on_event(event)
+                waiting = pixels = 0.0
+                since_log = time.monotonic()
+            if writer and before < 1 - config.cooldown <= progress:
+                run.save_state("stable")
+            if writer and (progress >= 1 or time.monotonic() - since_save > SAVE_EVERY):
+                run.save_state("state")
+                run.save_weights("last", record)
+                since_save = time.monotonic()
+        batch.cancel()
+
+
+def _ahead(config: TrainConfig, step: int, progress: float) -> float:
+    """The progress of a step that has not come yet (known exactly for a number of steps)."""
+    return step / config.steps if config.steps is not None else progress
+
+
+def _log_file(out: Path, writer: bool) -> Any:
+    return open(out / "log.jsonl" if writer else os.devnull, "a", encoding="utf-8")
+
+
+def _is_longer(new: TrainConfig, old: TrainConfig) -> bool:
+    return (new.steps or 0, new.minutes or 0) > (old.steps or 0, old.minutes or 0)
+
+
+def _start_from(run: _Run, name_or_path: str | Path) -> None:
+    """Take over the tensors of other weights, where names and shapes agree."""
+    source = checkpoints.load(name_or_path).network.state_dict()
+    own = run.network.state_dict()
+    taken = {n: t for n, t in source.items() if n in own and own[n].shape == t.shape}
+    if not taken:
+        raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
+    for network in (run.network, run.averaged):
+        network.load_state_dict(taken, strict=False)
