@@ -52,6 +52,10 @@ class Outcome:
     interrupted: bool = False
     total: int = field(default=0, kw_only=True)
 
+    def count(self, status: str) -> None:
+        """One more file that is "done", "skipped", "failed" or "planned"."""
+        setattr(self, status, getattr(self, status) + 1)
+
     @property
     def exit_code(self) -> int:
         if self.interrupted:

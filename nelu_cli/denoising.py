@@ -20,8 +20,8 @@ from torch.nn import functional as F
 
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
-from nelu_cli.images.picture import to_dtype
-from nelu_cli.networks import DeepConfig, Network, PaperConfig
+from nelu_cli.images import to_dtype
+from nelu_cli.networks import DeepConfig, Network
 from nelu_cli.padding import pad_image
 from nelu_cli.shifts import shift_average
 from nelu_cli.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
@@ -171,7 +171,7 @@ def denoise_pixels(
     stack = pixels if pixels.ndim == 4 else pixels[np.newaxis]
     count, height, width, channels = stack.shape
     scale = _scale(pixels)
-    wide = np.float64 if pixels.dtype.itemsize > 2 and pixels.dtype != np.float32 else np.float32
+    wide = _wide(pixels.dtype)
     fn = _passes(model, quality)
     stride, halo = model.network.stride, model.network.halo
     room = memory // _bytes_per_pixel(model.network, channels)
@@ -184,7 +184,7 @@ def denoise_pixels(
         page, cleaned = stack[index], output[index]
 
         def read(region: Region, page: NDArray[Any] = page) -> Tensor:
-            return _to_tensor(page[region], scale, wide)
+            return _to_tensor(page[region], scale)
 
         def write(
             core: Region,
@@ -193,7 +193,7 @@ def denoise_pixels(
             page: NDArray[Any] = page,
             cleaned: NDArray[Any] = cleaned,
         ) -> None:
-            removed = (before - after).numpy()  # (C, h, w)
+            removed: NDArray[Any] = (before - after).numpy()  # (C, h, w)
             meter.add(core, removed)
             if strength:
                 removed = removed.transpose(1, 2, 0).astype(wide) * (strength * scale)
@@ -250,7 +250,7 @@ def _passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
 
     def clean(tile: Tensor) -> Tensor:
         with torch.inference_mode():
-            groups = tile.split(model.channels)
+            groups = torch.split(tile, model.channels)
             return torch.cat([full(group[None].to(model.device))[0].cpu() for group in groups])
 
     return clean
@@ -279,11 +279,11 @@ def _bytes_per_pixel(network: Network, channels: int) -> int:
     (on the CPU, with tiles of 512² and 1024²) and rounded up; ``test_memory_estimate_is_honest``
     repeats the measurement.
     """
-    match network.config:
-        case DeepConfig(widths=widths):  # maps of float32 at the scales 1/2, 1/4, ...
-            features = 8 * max(4 * width // 4 ** (k + 1) for k, width in enumerate(widths))
-        case PaperConfig(filters=filters, kernel=kernel, channels=planes):
-            features = 4 * (5 * filters + 3 * planes * kernel**2)
+    config = network.config
+    if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
+        features = 8 * max(width // 4**scale for scale, width in enumerate(config.widths))
+    else:
+        features = 4 * (5 * config.filters + 3 * config.channels * config.kernel**2)
     return features + 32 * channels
 
 
@@ -361,9 +361,15 @@ def _scale(pixels: NDArray[Any]) -> float:
     return 2.0 ** math.ceil(math.log2(peak))
 
 
-def _to_tensor(pixels: NDArray[Any], scale: float, wide: type[np.floating[Any]]) -> Tensor:
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The float type that holds every value of ``dtype``, or nearly."""
+    narrow = dtype.itemsize <= 2 or dtype == np.float32
+    return np.dtype(np.float32 if narrow else np.float64)
+
+
+def _to_tensor(pixels: NDArray[Any], scale: float) -> Tensor:
     """(h, w, C) pixels as a float32 tensor (C, h, w)."""
-    scaled = pixels.astype(wide) / wide(scale)
+    scaled = pixels.astype(_wide(pixels.dtype)) / scale
     return torch.from_numpy(np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32))
 
 
@@ -417,4 +423,5 @@ class _NoiseMeter:
             F.avg_pool2d(torch.from_numpy(field)[None], side, 1, side // 2)[0].numpy()
             for field in (self.energy, self.count)
         )
-        return np.sqrt(energy / count).astype(np.float32)
+        deviation: NDArray[np.float32] = np.sqrt(energy / count).astype(np.float32)
+        return deviation

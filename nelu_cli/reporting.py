@@ -1,17 +1,22 @@
-"""What a person sees in a terminal: consoles and progress bars.
+"""What a person sees: consoles, progress bars, the picture of a noise map.
 
 Results go to stdout, everything else to stderr. Colour follows Rich's rules: none when the
 stream is no terminal or ``NO_COLOR`` is set.
 """
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-__all__ = ["Advance", "progress", "stderr_console", "stdout_console"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["Advance", "noise_map_png", "progress", "stderr_console", "stdout_console"]
 
 
 def stdout_console() -> Console:
@@ -57,3 +62,23 @@ def progress(
             bar.update(task, advance=amount, description=description)
 
         yield advance
+
+
+def noise_map_png(deviation: "NDArray[np.float32]", label: str) -> bytes:
+    """Draw the noise level over a picture, (H, W), with a labelled scale bar; a PNG file."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    height, width = deviation.shape
+    scale = 9 / max(height, width)  # inches: the longer side of the map
+    figure = Figure(
+        figsize=(scale * width + 1.6, max(scale * height, 2) + 0.4), layout="constrained"
+    )
+    axes = figure.add_subplot()
+    top = max(float(np.percentile(deviation, 99.5)), 1e-12)
+    drawn = axes.imshow(deviation, cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
+    axes.set_axis_off()
+    figure.colorbar(drawn, ax=axes, label=label, extend="max", shrink=0.9)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=120)
+    return content.getvalue()

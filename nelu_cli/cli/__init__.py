@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__
-from nelu_cli.cli import models, train
+from nelu_cli.cli import denoise, info, models, train
 from nelu_cli.errors import NeluError, UsageError
 
 app = typer.Typer(
@@ -22,6 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
+app.command("denoise")(denoise.denoise)
+app.command("info")(info.info)
 app.command("train")(train.train)
 app.command("models")(models.models)
 

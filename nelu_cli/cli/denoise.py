@@ -1,0 +1,139 @@
+"""``nelu denoise``: pictures in, clean pictures out."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from nelu_cli.cli.sizes import parse_bytes, parse_count
+from nelu_cli.errors import UsageError
+
+
+def denoise(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Pictures, folders (with all that is in them) or patterns; - is standard input.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Argument(
+            metavar="OUTPUT",
+            help="Where the result goes: a file for one picture, a folder for several; "
+            "- is standard output.",
+        ),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            help="Weights: a name from 'nelu models' or a file. Chosen by default: grey or colour.",
+        ),
+    ] = None,
+    strength: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="How much of the noise to take out. 0 leaves the picture as it is; "
+            "less than 1 leaves some grain.",
+        ),
+    ] = 1.0,
+    quality: Annotated[
+        Literal["fast", "normal", "best"],
+        typer.Option(
+            help="fast and normal look at the picture once; best looks at it flipped, turned and "
+            "shifted too and takes the mean: a little better, many times slower."
+        ),
+    ] = "normal",
+    noise_map: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            help="Also draw how noisy the picture was, place by place (one picture only).",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="png|jpeg|tiff|...",
+            help="File format of the result. Default: by its name, else as the input.",
+        ),
+    ] = None,
+    strip: Annotated[
+        bool, typer.Option("--strip", help="Leave out metadata: camera, place, colour profile.")
+    ] = False,
+    allow_depth_loss: Annotated[
+        bool,
+        typer.Option(
+            "--allow-depth-loss",
+            help="Write even if the format keeps fewer bits (16-bit to JPEG, say).",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Replace existing files, also the input itself.")
+    ] = False,
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Leave out pictures whose result exists.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="Say what would be done; write nothing.")
+    ] = False,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
+    ] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
+    ] = None,
+    memory: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Ceiling for the working memory beside the pictures themselves, as 512M or 2G; "
+            "large pictures are done in pieces that fit, without seams.",
+        ),
+    ] = "1G",
+    max_pixels: Annotated[
+        str,
+        typer.Option(metavar="COUNT", help="Refuse larger pictures before reading them, as 500M."),
+    ] = "1G",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
+    ] = False,
+    json_lines: Annotated[
+        bool, typer.Option("--json", help="Report each file as a line of JSON on standard output.")
+    ] = False,
+) -> int:
+    """Clean noisy pictures. Nobody has to say how noisy they are.
+
+    nelu denoise noisy.png clean.png
+
+    nelu denoise photos/ clean/
+
+    cat noisy.png | nelu denoise - - > clean.png
+
+    Depth, transparency and metadata are kept. Existing files are not replaced unless you say so.
+    """
+    if force and skip_existing:
+        raise UsageError("--force and --skip-existing exclude each other")
+
+    from nelu_cli.cli.denoise_files import ModelChoice, Settings, denoise_files, format_named
+
+    settings = Settings(
+        strength=strength,
+        quality=quality,
+        memory=parse_bytes(memory, "--memory"),
+        max_pixels=parse_count(max_pixels, "--max-pixels"),
+        format=None if format is None else format_named(format),
+        strip=strip,
+        allow_depth_loss=allow_depth_loss,
+        force=force,
+        skip_existing=skip_existing,
+        dry_run=dry_run,
+        noise_map=noise_map,
+    )
+    models = ModelChoice(model, device, threads)
+    return denoise_files(inputs, output, settings, models, quiet=quiet, json_lines=json_lines)

@@ -1,0 +1,367 @@
+"""The work behind ``nelu denoise``: file by file, with a line about each."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nelu_cli import images
+from nelu_cli.atomic import atomic_file
+from nelu_cli.batch import STDIO, Job, Outcome, plan_jobs
+from nelu_cli.denoising import Model, Quality, denoise_pixels, load_model, preferred_model
+from nelu_cli.errors import ImageError, NeluError, UsageError
+from nelu_cli.images import EXTENSIONS, Header, Picture
+from nelu_cli.images.convert import fit
+from nelu_cli.images.picture import Refusal
+from nelu_cli.reporting import Advance, noise_map_png, progress, stderr_console
+from nelu_cli.tiling import TileProgress
+
+__all__ = [
+    "ModelChoice",
+    "Settings",
+    "denoise_files",
+    "format_named",
+    "header_record",
+    "noise_text",
+]
+
+Record = dict[str, Any]  # what there is to say about one file, ready for JSON
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all files of one command."""
+
+    strength: float
+    quality: Quality
+    memory: int  # bytes
+    max_pixels: int
+    format: str | None
+    strip: bool
+    allow_depth_loss: bool
+    force: bool
+    skip_existing: bool
+    dry_run: bool
+    noise_map: Path | None
+
+    def rename(self, name: Path) -> Path:
+        """The name of a result in a folder: another extension if another format is asked for."""
+        if self.format is None or EXTENSIONS.get(name.suffix.lower()) == self.format:
+            return name
+        return name.with_suffix(
+            next(key for key, value in EXTENSIONS.items() if value == self.format)
+        )
+
+    def target_format(self, target: Path | None, source_format: str) -> str:
+        """The format to write; refuse what cannot be written, and a name that says another one."""
+        if target is None:
+            format = self.format or source_format
+            if format not in EXTENSIONS.values():
+                raise ImageError(f"{format} cannot be written; choose another with --format")
+            return format
+        if not target.suffix:
+            if self.format is not None:
+                return self.format
+            raise ImageError(
+                f"{target}: neither a folder nor a name with an extension; "
+                "make the folder first, end its name with /, or give --format"
+            )
+        named = images.format_for(target)
+        if self.format not in (None, named):
+            raise ImageError(f"{target}: the name says {named}, --format says {self.format}")
+        return named
+
+
+def format_named(name: str) -> str:
+    """The format that a person calls ``name``: png, jpg, TIFF, .webp."""
+    bare = name.strip().lstrip(".")
+    format = EXTENSIONS.get(f".{bare.lower()}", bare.upper())
+    if format not in EXTENSIONS.values():
+        known = ", ".join(sorted(set(EXTENSIONS.values())))
+        raise UsageError(f"--format {name}: cannot be written; choose one of {known}")
+    return format
+
+
+class ModelChoice:
+    """The model for a picture: the one asked for, or the best bundled one, loaded when needed."""
+
+    def __init__(self, name: str | None, device: str, threads: int | None) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.name = name
+        self.device = device
+        self.loaded: dict[str, Model] = {}
+
+    def check(self) -> None:
+        """Raise now what would otherwise be said of every picture."""
+        if self.name is None:
+            preferred_model(1)
+        else:
+            self.load_for(1)
+
+    def name_for(self, channels: int) -> str:
+        """The name or path of the model for pictures of so many channels."""
+        return self.name or preferred_model(channels)
+
+    def load_for(self, channels: int) -> Model:
+        """That model, ready to run."""
+        name = self.name_for(channels)
+        if name not in self.loaded:
+            self.loaded[name] = load_model(name, device=self.device)
+        return self.loaded[name]
+
+
+class Report:
+    """Tells of every file as it is finished, and counts."""
+
+    def __init__(self, *, quiet: bool, json_lines: bool, total: int) -> None:
+        self.console = stderr_console()
+        self.quiet = quiet
+        self.json_lines = json_lines
+        self.outcome = Outcome(total=total)
+
+    def add(self, record: Record) -> None:
+        """Tell of a file that was done, skipped or planned."""
+        self.outcome.count(record["status"])
+        if self.json_lines:
+            print(json.dumps(record), flush=True)
+        elif not self.quiet:
+            self.console.print(describe(record), markup=False)
+
+    def fail(self, message: str, job: Job | None = None) -> None:
+        """Tell of a file that was not done, and why."""
+        self.outcome.count("failed")
+        if self.json_lines:
+            names = {} if job is None else {"input": job.source_name, "output": job.target_name}
+            print(json.dumps({**names, "status": "failed", "error": message}), flush=True)
+        self.console.print(f"nelu: {message}", markup=False, style="red")
+
+    def summarize(self) -> None:
+        """The counts, if there was more than one file."""
+        if self.outcome.interrupted or (self.outcome.total > 1 and not self.quiet):
+            self.console.print(str(self.outcome), markup=False)
+
+
+def denoise_files(
+    inputs: list[str],
+    output: str,
+    settings: Settings,
+    models: ModelChoice,
+    *,
+    quiet: bool,
+    json_lines: bool,
+) -> int:
+    """Denoise all that ``inputs`` stand for into ``output``; return the exit status."""
+    if output == STDIO and not settings.dry_run:
+        if json_lines:
+            raise UsageError("--json and the picture cannot both go to standard output")
+        if sys.stdout.isatty():
+            raise UsageError("a picture is not written to a terminal; name a file or use a pipe")
+    plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
+    total = len(plan.jobs) + len(plan.problems)
+    _check_noise_map(settings, total)
+    models.check()
+    report = Report(quiet=quiet, json_lines=json_lines, total=total)
+    for problem in plan.problems:
+        report.fail(str(problem))
+    hidden = quiet or settings.dry_run or (json_lines and sys.stdout.isatty())
+    try:
+        with progress("", len(plan.jobs), console=report.console, quiet=hidden) as advance:
+            for job in plan.jobs:
+                step = _step_of_one_file(advance, job.source_name)
+                try:
+                    report.add(_denoise_file(job, settings, models, step))
+                except NeluError as error:
+                    report.fail(str(error), job)
+                except OSError as error:
+                    report.fail(f"{error.filename or job.target_name}: {error.strerror}", job)
+                except (MemoryError, RuntimeError) as error:
+                    if isinstance(error, RuntimeError) and "memory" not in str(error):
+                        raise
+                    report.fail(f"{job.source_name}: not enough memory; lower --memory", job)
+                step(1, 1)
+    except KeyboardInterrupt:
+        report.outcome.interrupted = True
+    report.summarize()
+    return report.outcome.exit_code
+
+
+def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileProgress) -> Record:
+    """Read, clean and write one picture; say what was done."""
+    start = time.perf_counter()
+    names = {"input": job.source_name, "output": job.target_name}
+    if _exists(job.target, settings):
+        return {**names, "status": "skipped"}
+    source = read_stdin() if job.source is None else job.source
+    header = images.probe(source, max_pixels=settings.max_pixels)
+    format = settings.target_format(job.target, header.format)
+    record = {**names, "status": "planned", **header_record(header)}
+    if settings.dry_run:
+        return {**record, "model": models.name_for(header.channels)}
+
+    picture = images.read(source, max_pixels=settings.max_pixels)
+    _check_fits(picture, format, job.target_name, settings)
+    model = models.load_for(picture.pixels.shape[-1])
+    try:
+        result = denoise_pixels(
+            picture.pixels,
+            model,
+            strength=settings.strength,
+            quality=settings.quality,
+            memory=settings.memory,
+            progress=step,
+        )
+    except ImageError as error:
+        raise ImageError(f"{job.source_name}: {error}") from error
+    white = picture.white
+    picture = replace(picture, pixels=result.pixels)  # lets go of the input's pixels
+    if settings.strength == 0 and format == picture.format and not settings.strip:
+        _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
+    else:
+        _write_picture(picture, job.target, format, settings)
+    if settings.noise_map is not None:
+        unit = 255 / white if picture.pixels.dtype.kind != "f" else 1.0
+        label = "σ on the 0–255 scale" if picture.pixels.dtype.kind != "f" else "σ in pixel values"
+        _write_bytes(noise_map_png(result.noise_map * unit, label), settings.noise_map)
+    return {
+        **record,
+        "status": "done",
+        "model": model.name,
+        "quality": settings.quality,
+        "strength": settings.strength,
+        "noise": round(result.noise * 255 / white, 3),
+        "noise_in_pixel_values": result.noise,
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+
+
+def _exists(target: Path | None, settings: Settings) -> bool:
+    """Whether to skip a picture because its result exists; refuse to replace it unasked."""
+    if target is None or not target.exists():
+        return False
+    if target.is_dir():
+        raise ImageError(f"{target}: is a folder, where a picture should be written")
+    if settings.skip_existing:
+        return True
+    if not settings.force and target.is_file():
+        raise ImageError(
+            f"{target}: exists already; --force replaces it, --skip-existing leaves it"
+        )
+    return False
+
+
+def read_stdin() -> bytes:
+    if sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a picture in or name a file")
+    return sys.stdin.buffer.read()
+
+
+def _check_fits(picture: Picture, format: str, name: str, settings: Settings) -> None:
+    """Find out from one pixel, before the work, whether the format can hold such a picture."""
+    alpha = picture.alpha
+    corner = replace(
+        picture,
+        pixels=picture.pixels[..., :1, :1, :],
+        alpha=None if alpha is None else alpha[..., :1, :1],
+    )
+    try:
+        fit(corner, format, allow_loss=settings.allow_depth_loss)
+    except Refusal as error:
+        raise ImageError(f"{name}: {error}") from error
+
+
+def _check_noise_map(settings: Settings, pictures: int) -> None:
+    path = settings.noise_map
+    if path is None:
+        return
+    if pictures != 1:
+        raise UsageError("--noise-map takes exactly one picture")
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"{path}: a noise map is a PNG file; let its name end in .png")
+    if path.exists() and not settings.force:
+        raise ImageError(f"{path}: exists already; --force replaces it")
+
+
+def _write_picture(picture: Picture, target: Path | None, format: str, settings: Settings) -> None:
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    images.write(
+        picture,
+        sys.stdout.buffer if target is None else target,
+        format=format,
+        strip=settings.strip,
+        allow_depth_loss=settings.allow_depth_loss,
+    )
+
+
+def _write_bytes(content: bytes, target: Path | None) -> None:
+    if target is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(target) as handle:
+        handle.write(content)
+
+
+def _step_of_one_file(advance: Advance, name: str) -> TileProgress:
+    """Move the bar, which counts files, by the fraction of one file that is done."""
+    reached = 0.0
+    advance(0, name)
+
+    def step(done: int, total: int) -> None:
+        nonlocal reached
+        advance(done / total - reached, f"{name} {done}/{total}" if total > 1 else None)
+        reached = done / total
+
+    return step
+
+
+# What is said
+
+
+def header_record(header: Header) -> Record:
+    """What a file's header says, ready for JSON."""
+    return {
+        "format": header.format,
+        "width": header.width,
+        "height": header.height,
+        "pages": header.pages,
+        "channels": header.channels,
+        "alpha": header.alpha,
+        "dtype": str(header.dtype),
+    }
+
+
+def picture_text(record: Record) -> str:
+    """``512×512 RGB uint8``"""
+    size = f"{record['width']}×{record['height']}"
+    if record["pages"] > 1:
+        size += f", {record['pages']} pages,"
+    kind = {1: "grey", 3: "RGB"}.get(record["channels"], f"{record['channels']} channels")
+    return f"{size} {kind}{' with alpha' if record['alpha'] else ''} {record['dtype']}"
+
+
+def noise_text(record: Record) -> str:
+    """The noise on the 0–255 scale; of float pictures, which have no such scale, as it is."""
+    if record["dtype"].startswith("float"):
+        return f"noise {record['noise_in_pixel_values']:.3g}"
+    return f"noise {record['noise']:.1f}/255"
+
+
+def describe(record: Record) -> str:
+    """One line for a person."""
+    start = f"{record['input']} → {record['output']}"
+    match record["status"]:
+        case "skipped":
+            return f"{start}: skipped, exists already"
+        case "planned":
+            return f"{start}: would clean {picture_text(record)} with {record['model']}"
+    return (
+        f"{start}: {picture_text(record)}, {record['model']}, {noise_text(record)}, "
+        f"{record['seconds']:.1f} s"
+    )

@@ -1,0 +1,25 @@
+"""Sizes as people write them: 512M, 2G, 1GiB."""
+
+import re
+
+from nelu_cli.errors import UsageError
+
+__all__ = ["parse_bytes", "parse_count"]
+
+
+def parse_bytes(text: str, option: str) -> int:
+    """``512M``, ``2G``, ``1GiB`` as bytes; units are powers of 1024."""
+    return _parse(text, option, 1024, "i?b?")
+
+
+def parse_count(text: str, option: str) -> int:
+    """``500M``, ``1G`` as a count; units are powers of 1000."""
+    return _parse(text, option, 1000, "")
+
+
+def _parse(text: str, option: str, base: int, ending: str) -> int:
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?([kmgt]?){ending}", text.strip().lower())
+    size = 0 if match is None else int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
+    if size < 1:
+        raise UsageError(f"{option} {text!r} is no size; write it as 512M or 2G")
+    return size
