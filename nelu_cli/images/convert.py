@@ -28,7 +28,7 @@ FORMATS = {
     "JPEG": Format((".jpg", ".jpeg", ".jpe", ".jfif"), ("uint8",), alpha=False, inks=True),
     "TIFF": Format((".tif", ".tiff"), (), (), inks=True, stacks=True),
     "WEBP": Format((".webp",), ("uint8",)),
-    "BMP": Format((".bmp", ".dib"), ("uint8",), exif=False),
+    "BMP": Format((".bmp", ".dib"), ("uint8",), alpha=False, exif=False),
     "PPM": Format((".ppm", ".pgm", ".pbm", ".pnm"), ("uint8", "uint16"), alpha=False, exif=False),
     "AVIF": Format((".avif",), ("uint8",)),
     "HEIF": Format((".heic", ".heif"), ("uint8",)),

@@ -8,11 +8,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from nelu_cli.images.picture import Header, Picture, Refusal
+from nelu_cli.images.picture import ExrLayout, Header, Metadata, Picture, Refusal, join_alpha
 
 __all__ = ["probe", "read", "write"]
-
-_ORDERS = (("R", "G", "B", "A"), ("R", "G", "B"), ("Y", "A"), ("Y",))
 
 
 def probe(stream: BinaryIO) -> Header:
@@ -32,31 +30,38 @@ def probe(stream: BinaryIO) -> Header:
 
 def read(stream: BinaryIO) -> Picture:
     """Decode a picture of one part: RGB or luminance, with or without alpha, or any channels."""
-    _, channels = _load(stream, header_only=False)
-    names = next((order for order in _ORDERS if set(order) == set(channels)), tuple(channels))
+    header, channels = _load(stream, header_only=False)
+    names = sorted(channels, key=lambda name: (name == "A", "RGB".find(name), name))
     planes = [np.asarray(channels[name].pixels) for name in names]
     if len({(plane.shape, plane.dtype) for plane in planes}) != 1 or planes[0].dtype.kind != "f":
         raise Refusal("OpenEXR channels of different sizes or types are not supported")
+    kept = {name: value for name, value in header.items() if name != "channels"}
+    metadata = Metadata(exr=ExrLayout(tuple(names), kept))
     alpha = planes.pop() if names[-1] == "A" and len(planes) > 1 else None
-    return Picture(np.stack(planes, axis=-1), alpha, "EXR")
+    return Picture(np.stack(planes, axis=-1), alpha, "EXR", metadata)
 
 
 def write(picture: Picture, stream: BinaryIO) -> None:
-    """Encode with ZIP compression, which is lossless."""
+    """Encode as the original was, or with ZIP compression, which is lossless."""
     module = _module()
-    count = picture.pixels.shape[-1]
-    names = {1: ("Y",), 3: ("R", "G", "B")}.get(count, tuple(f"C{i:03}" for i in range(count)))
-    planes = {
-        name: np.ascontiguousarray(picture.pixels[..., index]) for index, name in enumerate(names)
-    }
-    if picture.alpha is not None:
-        planes["A"] = np.ascontiguousarray(picture.alpha)
+    samples = np.moveaxis(join_alpha(picture), -1, 0)
+    layout = picture.metadata.exr
+    names = layout.names if layout else _default_names(picture)
+    planes = {name: np.ascontiguousarray(plane) for name, plane in zip(names, samples, strict=True)}
     header = {"compression": module.ZIP_COMPRESSION, "type": module.scanlineimage}
+    if layout:
+        header |= layout.header
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.exr"
         module.File(header, planes).write(str(path))
         with path.open("rb") as file:
             shutil.copyfileobj(file, stream)
+
+
+def _default_names(picture: Picture) -> tuple[str, ...]:
+    count = picture.pixels.shape[-1]
+    names = {1: ("Y",), 3: ("R", "G", "B")}.get(count, tuple(f"C{i:03}" for i in range(count)))
+    return names if picture.alpha is None else (*names, "A")
 
 
 def _load(stream: BinaryIO, *, header_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:

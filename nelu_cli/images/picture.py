@@ -1,6 +1,6 @@
 """A picture in memory: its pixels as the file had them, and what else the file carried."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from nelu_cli.images import exif
 
 __all__ = [
+    "ExrLayout",
     "Header",
     "JpegLayout",
     "Metadata",
@@ -75,6 +76,14 @@ class TiffLayout:
 
 
 @dataclass(frozen=True)
+class ExrLayout:
+    """The channels of an OpenEXR file in the order of the samples, and its header."""
+
+    names: tuple[str, ...]
+    header: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Metadata:
     """Everything besides the pixels that should survive from file to file."""
 
@@ -89,6 +98,7 @@ class Metadata:
     png: tuple[tuple[bytes, bytes], ...] = ()  # further chunks: text, gamma, chromaticities
     jpeg: JpegLayout | None = None
     tiff: TiffLayout | None = None
+    exr: ExrLayout | None = None
 
     @property
     def orientation(self) -> int:
@@ -99,7 +109,10 @@ class Metadata:
         """Only what tells how to encode the pixels."""
         jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")
         tiff = self.tiff and replace(self.tiff, pages=())
-        return replace(self, icc=None, exif=None, xmp=None, dpi=None, png=(), jpeg=jpeg, tiff=tiff)
+        exr = self.exr and replace(self.exr, header={})
+        return replace(
+            self, icc=None, exif=None, xmp=None, dpi=None, png=(), jpeg=jpeg, tiff=tiff, exr=exr
+        )
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,13 @@ __all__ = ["probe", "read", "write"]
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # or it would write to stderr
 
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
+_COLOURS = {_RGB: 3, _YCBCR: 3, _CMYK: 4}
 _SUPPORTED = (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR)
 _NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 8, 32946, 32773, 50000
 _LOSSLESS = (_NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
 _LOSSY_CODECS = (6, 7, 34892, 50001)  # JPEG old and new, lossy DNG, WebP
 _PREDICTABLE = (_LZW, _ADOBE_DEFLATE, _DEFLATE, _ZSTD)
-_ICC, _XMP = 34675, 700
+_ICC, _XMP, _SUBFILE_TYPE = 34675, 700, 254
 _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
 _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 277, 278, 279, 280, 281, 284),
@@ -45,13 +46,13 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(339, 340, 341, 342, 347, 400, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
 }
-_NOT_EXIF = {_ICC, _XMP, 33723, 34377, 50838, 50839}  # held elsewhere, or not of a camera
 _EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
 def probe(stream: BinaryIO) -> Header:
     """Read the header and the page table."""
+    _page_offsets(stream)
     with _open(stream) as file:
         return _header(_main_series(file))
 
@@ -85,10 +86,10 @@ def write(picture: Picture, stream: BinaryIO) -> None:
     big = layout.bigtiff or picture.pixels.nbytes > _CLASSIC_LIMIT
     count = len(picture.pixels) if stack else 1
     channels = picture.pixels.shape[-1]
-    photometric = layout.photometric
-    if photometric in (_PALETTE, _YCBCR) or (photometric == _RGB) != (channels >= 3):
-        photometric = _RGB if channels >= 3 else _BLACK_IS_ZERO
-    extra = channels - {_RGB: 3, _CMYK: 4}.get(photometric, 1)
+    photometric = _RGB if layout.photometric in (_PALETTE, _YCBCR) else layout.photometric
+    if channels < _COLOURS.get(photometric, 1):
+        photometric = _BLACK_IS_ZERO
+    extra = channels - _COLOURS.get(photometric, 1)
     extrasamples = [0] * extra + [layout.extrasample or 2] * (picture.alpha is not None)
     with tifffile.TiffWriter(stream, bigtiff=big, byteorder=layout.byteorder) as file:
         for index in range(count):
@@ -115,6 +116,29 @@ def write(picture: Picture, stream: BinaryIO) -> None:
 def _open(stream: BinaryIO) -> tifffile.TiffFile:
     stream.seek(0)
     return tifffile.TiffFile(stream, _multifile=False)
+
+
+def _page_offsets(stream: BinaryIO) -> list[int]:
+    """Where each page's directory starts; a chain that bites its tail would keep tifffile busy."""
+    stream.seek(0)
+    start = stream.read(16)
+    order = ">" if start[:2] == b"MM" else "<"
+    big = start[2:4] in (b"+\0", b"\0+")
+    count_format, offset_format, entry = ("Q", "Q", 20) if big else ("H", "I", 12)
+    (offset,) = struct.unpack_from(order + offset_format, start, 8 if big else 4)
+    end = stream.seek(0, 2)
+    offsets: dict[int, None] = {}
+    while 0 < offset < end:
+        if offset in offsets:
+            raise ValueError("its chain of pages is circular")
+        stream.seek(offset)
+        size = struct.calcsize(count_format)
+        (count,) = struct.unpack(order + count_format, stream.read(size))
+        offsets[offset] = None
+        stream.seek(min(offset + size + count * entry, end))
+        following = stream.read(struct.calcsize(offset_format))
+        offset = int.from_bytes(following, "little" if order == "<" else "big")
+    return list(offsets)
 
 
 def _main_series(file: tifffile.TiffFile) -> tifffile.TiffPageSeries:
@@ -152,13 +176,12 @@ def _header(series: tifffile.TiffPageSeries) -> Header:
 
 
 def _has_alpha(page: Any) -> bool:
-    """Whether the last sample is declared as alpha and the rest are grey, RGB or CMYK."""
-    colours = {_RGB: 3, _YCBCR: 3, _CMYK: 4}.get(page.photometric, 1)
-    extrasamples = tuple(page.extrasamples)
+    """Whether the last sample is declared as alpha."""
+    colours = _COLOURS.get(page.photometric, 1)
     return (
         page.photometric != _PALETTE
-        and page.samplesperpixel == colours + 1
-        and extrasamples in ((1,), (2,))
+        and page.samplesperpixel > colours
+        and tuple(page.extrasamples)[-1:] in ((1,), (2,))
     )
 
 
@@ -213,11 +236,14 @@ def _predictor(layout: TiffLayout, dtype: np.dtype[Any]) -> int | None:
 
 def _directories(file: tifffile.TiffFile, stream: BinaryIO) -> tuple[exif.Directory, ...]:
     """The tags of every page that is no reduced version of another."""
-    return tuple(
-        exif.parse(stream, page.offset, file.byteorder, big=file.is_bigtiff).without(_STRUCTURE)
-        for page in file.pages
-        if isinstance(page, tifffile.TiffPage) and not page.is_reduced
-    )
+    order, big = file.byteorder, file.is_bigtiff
+    pages = [exif.parse(stream, offset, order, big=big) for offset in _page_offsets(stream)]
+    return tuple(page.without(_STRUCTURE) for page in pages if not _is_reduced(page, order))
+
+
+def _is_reduced(page: exif.Directory, order: str) -> bool:
+    kind = page.get(_SUBFILE_TYPE)
+    return bool(kind and int.from_bytes(kind, "little" if order == "<" else "big") & 1)
 
 
 def _metadata(
