@@ -1,7 +1,8 @@
 """Drawing the results. matplotlib is imported when a figure is drawn, without pyplot's state."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nelu_cli.atomic import atomic_file
 from nelu_cli.experiments.results import Curves, Panel, Result, Series
@@ -9,6 +10,9 @@ from nelu_cli.experiments.results import Curves, Panel, Result, Series
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from nelu_cli.evaluation import Comparison
+    from nelu_cli.experiments.natural import ShiftAveraging
 
 __all__ = ["draw", "save"]
 
@@ -26,7 +30,13 @@ def save(figure: "Figure", path: Path) -> None:
 
 def draw(result: Result) -> "Figure":
     """The figure of a result."""
+    from nelu_cli.experiments.natural import Qualitative, ShiftAveraging
+
     match result:
+        case ShiftAveraging():
+            return draw_shift_averaging(result)
+        case Qualitative():
+            return draw_comparison(result.comparison)
         case Curves():
             return draw_curves(result)
         case _:
@@ -117,3 +127,81 @@ def _draw_series(axes: "Axes", series: Series, number: int) -> None:
         low = [mean - error for mean, error in zip(series.mean, series.error, strict=True)]
         high = [mean + error for mean, error in zip(series.mean, series.error, strict=True)]
         axes.fill_between(series.x, low, high, color=colour, alpha=0.25, linewidth=0)
+
+
+def draw_shift_averaging(result: "ShiftAveraging") -> "Figure":
+    """Left: the 1-D illustration, step by step. Right: PSNR over the number of shifts."""
+    illustration = result.illustration
+    figure = blank(WIDTH, 4.2)
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    left, right = halves
+    stages: Sequence[tuple[str, tuple[float, ...]]] = (
+        ("noisy", illustration.noisy),
+        *((f"denoised, shift {n}", shift) for n, shift in enumerate(illustration.shifts)),
+        ("average of the shifts", illustration.average),
+    )
+    for number, (axes, (title, signal)) in enumerate(
+        zip(left.subplots(len(stages), 1, sharex=True, sharey=True), stages, strict=True)
+    ):
+        axes.plot(illustration.clean, color="0.6", linewidth=1, drawstyle="steps-mid")
+        axes.plot(signal, color=COLOURS[number and 1], marker="o", markersize=2, linewidth=0.8)
+        error = illustration.error(signal)
+        axes.set_title(f"{title}: mean squared error {error:.4f}", fontsize=8, loc="left")
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("sample (grey: the clean signal)", fontsize=8)
+    curve = right.subplots()
+    draw_panel(curve, result.panels[0])
+    ticks = result.panels[0].series[0].x
+    curve.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+    curve.minorticks_off()
+    curve.legend(fontsize=7, frameon=False)
+    return figure
+
+
+def draw_comparison(comparison: "Comparison") -> "Figure":
+    """The picture with a patch marked; the patch clean, noisy and denoised; heat maps of errors."""
+    import numpy as np
+
+    from nelu_cli.evaluation import NOISY
+    from nelu_cli.figures import detail
+
+    rows, columns = detail(comparison.clean)
+    shown = {NOISY: comparison.noisy, **comparison.estimates}
+    errors = {
+        name: np.abs(picture - comparison.clean)[rows, columns, 0]
+        for name, picture in shown.items()
+    }
+    scale = max(float(np.quantile(errors[name], 0.995)) for name in comparison.estimates)
+    count = len(shown)
+    figure = blank(WIDTH, 0.6 + 2 * WIDTH / (count + 1.6))
+    grid = figure.add_gridspec(2, count + 1, width_ratios=(1.6, *[1.0] * count))
+    whole = figure.add_subplot(grid[0, 0])
+    _show(whole, comparison.clean[..., 0], comparison.image)
+    corner = (columns.start, rows.start)
+    extent = (columns.stop - columns.start, rows.stop - rows.start)
+    whole.add_patch(_frame(corner, *extent))
+    _show(figure.add_subplot(grid[1, 0]), comparison.clean[rows, columns, 0], "clean patch")
+    for column, (name, picture) in enumerate(shown.items(), start=1):
+        title = f"noisy, σ = {comparison.sigma255:g}" if name == NOISY else name
+        axes = figure.add_subplot(grid[0, column])
+        _show(axes, picture[rows, columns, 0], f"{title}\n{comparison.psnr[name]:.2f} dB")
+        heat_axes = figure.add_subplot(grid[1, column])
+        heat = heat_axes.imshow(errors[name], cmap="inferno", vmin=0, vmax=scale)
+        heat_axes.axis("off")
+    bar = figure.colorbar(heat, ax=heat_axes, location="right", fraction=0.08)
+    bar.set_label("absolute error", fontsize=7)
+    bar.ax.tick_params(labelsize=6)
+    return figure
+
+
+def _show(axes: "Axes", picture: Any, title: str) -> None:
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_title(title, fontsize=7)
+    axes.axis("off")
+
+
+def _frame(corner: tuple[int, int], width: int, height: int) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(corner, width, height, fill=False, edgecolor="red", linewidth=1.2)

@@ -27,7 +27,7 @@ __all__ = [
     "to_csv",
 ]
 
-Advance = Callable[[float], object]
+Advance = Callable[[float], None]
 """Called with the share of the whole experiment that has been done since the last call."""
 
 Row = Mapping[str, str | int | float]

@@ -50,7 +50,8 @@ SIGMA_LABEL = "noise level σ"
 def gaussian_transform(d: int, generator: Generator) -> Tensor:
     """A square Gaussian matrix (d, d) whose rows are scaled to unit ℓ₂ norm."""
     transform = torch.randn(d, d, generator=generator, dtype=torch.float64)
-    return transform / transform.norm(dim=1, keepdim=True)
+    scaled: Tensor = transform / transform.norm(dim=1, keepdim=True)
+    return scaled
 
 
 def sparse_codes(shape: tuple[int, ...], nonzeros: int, generator: Generator) -> Tensor:
@@ -76,7 +77,8 @@ def nelu_each(coeffs: Tensor, lam: Tensor) -> Tensor:
 
 def _ratio(noise: Tensor) -> Tensor:
     """‖e‖∞/‖e‖₂ over the last dimension: the λ of Theorem 1."""
-    return noise.abs().amax(-1) / noise.norm(dim=-1)
+    ratio: Tensor = noise.abs().amax(-1) / noise.norm(dim=-1)
+    return ratio
 
 
 def _check_trials(trials: int) -> None:
@@ -534,7 +536,10 @@ def _theorem_4(
     e, gram = correlate(noise), correlate(synthesise(signs))
     lam = _ratio(e)
     epsilon = math.sqrt(2) * noise.norm(dim=1)  # DDᵀ = 2I
-    by_bar, by_star, l2_bar, l2_star = [], [], [], []
+    by_bar: list[_Recovery] = []
+    by_star: list[_Recovery] = []
+    l2_bar: list[Tensor] = []
+    l2_star: list[Tensor] = []
     for ratio in config.ratios:
         truth, bar = ratio * signs, ratio * gram
         code = nelu_each(bar + e, lam)

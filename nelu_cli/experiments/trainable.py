@@ -168,7 +168,7 @@ def _train(
             optimiser.zero_grad()
             F.mse_loss(network(sample[0]), sample[target]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        advance(1 / config.steps)
+        advance(1 / config.steps / len(config.transforms))
 
 
 @torch.no_grad()
@@ -208,10 +208,7 @@ def _experiment(
             ),
             EXACT: build(source, NeLU(config.d, per_channel=False), config),
         }
-        share = 1 / len(config.transforms)
-        _train(
-            networks, source, target, config, generator, lambda done, part=share: advance(done * part)
-        )
+        _train(networks, source, target, config, generator, advance)
         errors = _test(networks, source, target, config, generator)
         panels.append(
             Panel(
