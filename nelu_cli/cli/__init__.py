@@ -12,7 +12,7 @@ import typer
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__
-from nelu_cli.cli import denoise, info, models, train
+from nelu_cli.cli import data, denoise, evaluate, experiment, info, models, train
 from nelu_cli.errors import NeluError, UsageError
 
 app = typer.Typer(
@@ -24,8 +24,11 @@ app = typer.Typer(
 )
 app.command("denoise")(denoise.denoise)
 app.command("info")(info.info)
-app.command("train")(train.train)
 app.command("models")(models.models)
+app.command("eval")(evaluate.evaluate)
+app.command("train")(train.train)
+app.add_typer(data.app, name="data")
+app.command("experiment")(experiment.experiment)
 
 
 def _print_version(wanted: bool) -> None:
