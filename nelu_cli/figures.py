@@ -1,8 +1,9 @@
-"""Pictures of an evaluation: curves of PSNR over the noise level, and comparisons of one image.
+"""Pictures of an evaluation or a training: curves of PSNR, and comparisons of one image.
 
 matplotlib is imported inside the functions, without pyplot: no global state, no display.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["check_figure_path", "psnr_curves", "save_comparison"]
+__all__ = ["check_figure_path", "psnr_curves", "save_comparison", "training_curve"]
 
 FORMATS = (".png", ".svg", ".pdf")
 PATCH = 96  # side of the detail in a comparison
@@ -81,6 +82,29 @@ def psnr_curves(results: Results, path: Path) -> None:
     axes.legend(
         handles=curves, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
     )
+    _save(figure, path)
+
+
+def training_curve(log: Path, path: Path) -> None:
+    """Draw loss and validation PSNR over the steps of a training run, from its log."""
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    validated = [event for event in events if event["validation"]]
+    figure = _figure(7.5, 4.8)
+    loss_axes, psnr_axes = figure.subplots(2, 1, sharex=True)
+    loss_axes.plot([event["step"] for event in events], [event["loss"] for event in events], "C7")
+    if all(event["loss"] > 0 for event in events):
+        loss_axes.set_yscale("log")
+    loss_axes.set_ylabel("loss, running mean")
+    for sigma in validated[-1]["validation"] if validated else ():
+        values = [event["validation"][sigma] for event in validated]
+        steps = [event["step"] for event in validated]
+        psnr_axes.plot(steps, values, marker="o", markersize=3, label=f"σ = {sigma}")
+    if validated:
+        psnr_axes.legend(fontsize=9)
+    psnr_axes.set_ylabel("validation PSNR (dB)")
+    psnr_axes.set_xlabel("step")
+    for axes in (loss_axes, psnr_axes):
+        axes.grid(alpha=0.3)
     _save(figure, path)
 
 

@@ -67,7 +67,7 @@ class PatchSource:
         return clean, clean + noise * np.float32(sigma255 / 255), sigma255
 
     def _cut(self, rng: np.random.Generator, pixels: Pixels, patch: int) -> Pixels:
-        """A square patch, now and then of a picture scaled down, so that detail of all sizes comes."""
+        """A square patch, now and then of a picture scaled down, for detail of all sizes."""
         height, width = pixels.shape[:2]
         side = patch
         if height * width > LARGE and rng.integers(2):

@@ -15,6 +15,7 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch import distributed as dist
 
@@ -23,6 +24,8 @@ from nelu_cli.atomic import atomic_file
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.datasets import ImageSet, add_noise, find, load_clean, noise_seed
 from nelu_cli.errors import TrainingError
+from nelu_cli.evaluation import psnr
+from nelu_cli.figures import training_curve
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
 from nelu_cli.patches import Batch, PatchSource, load_pictures
 
@@ -129,31 +132,24 @@ def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
     return per_sample.mean()
 
 
-def psnr(estimate: np.ndarray[Any, Any], clean: np.ndarray[Any, Any]) -> float:
-    """Peak signal-to-noise ratio in dB of a picture in 0–1, the estimate clipped to that range."""
-    error = float(np.mean((np.clip(estimate, 0, 1) - clean) ** 2, dtype=np.float64))
-    return -10 * math.log10(max(error, 1e-12))
-
-
 @torch.inference_mode()
 def validation_psnr(network: Network, images: ImageSet, config: TrainConfig) -> dict[str, float]:
     """Mean PSNR for each level, on the central 512 × 512 pixels of at most 24 pictures."""
     channels = network.config.channels
     paths = images.paths[:: math.ceil(len(images.paths) / 24)]
-    clean = [load_clean(path, channels) for path in paths]
-    clean = [_centre(picture, 512) for picture in clean]
+    clean = [_centre(load_clean(path, channels), 512) for path in paths]
     result = {}
     for sigma in config.validation_sigmas:
         values = []
         for path, picture in zip(paths, clean, strict=True):
             noisy = add_noise(picture, "gaussian", sigma, noise_seed(path.name, sigma, 0))
-            estimate = network(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0]
-            values.append(psnr(estimate.permute(1, 2, 0).numpy(), picture))
+            estimate = network(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0].clamp(0, 1)
+            values.append(psnr(picture, estimate.permute(1, 2, 0).numpy()))
         result[str(sigma)] = round(float(np.mean(values)), 4)
     return result
 
 
-def _centre(picture: np.ndarray[Any, np.dtype[np.float32]], side: int) -> Any:
+def _centre(picture: NDArray[np.float32], side: int) -> NDArray[np.float32]:
     top, left = (max(0, length - side) // 2 for length in picture.shape[:2])
     return picture[top : top + side, left : left + side]
 
@@ -313,9 +309,7 @@ def _load_data(
         validation = ImageSet("held-out", tuple(held_out))
     else:
         raise TrainingError("nothing to validate on: name a set with --validate, or hold some out")
-    source = PatchSource(
-        sets, config.sigma255, config.contrast, config.smallest_scale, config.seed
-    )
+    source = PatchSource(sets, config.sigma255, config.contrast, config.smallest_scale, config.seed)
     return source, validation, unreadable
 
 
@@ -344,10 +338,10 @@ def train(
 ) -> None:
     """Train a network, writing to the folder ``out`` as it goes.
 
-    Written: ``config.json``; ``log.jsonl``, an event a line; ``best.safetensors`` and
-    ``last.safetensors``, weights for use (the moving average); ``state.safetensors``, all that an
-    exact resume needs; ``stable.safetensors``, the state where the cooldown of the learning rate
-    began, from which a longer run goes on.
+    Written: ``config.json``; ``log.jsonl``, an event a line, and ``curve.png``;
+    ``best.safetensors`` and ``last.safetensors``, weights for use (the moving average);
+    ``state.safetensors``, all that an exact resume needs; ``stable.safetensors``, the state where
+    the cooldown of the learning rate began, from which a longer run goes on.
 
     A KeyboardInterrupt saves and is raised again.
     """
@@ -381,6 +375,8 @@ def _train(
     if resume:
         longer = _is_longer(config, load_run(out)[0])
         run.load_state("stable" if longer and (out / "stable.safetensors").exists() else "state")
+        if writer:
+            _forget_after(out / "log.jsonl", run.step)
     elif start_from:
         _start_from(run, start_from)
     if writer:
@@ -457,6 +453,8 @@ def _loop(
                 log.write(json.dumps(asdict(event)) + "\n")
                 log.flush()
                 on_event(event)
+                if validating:
+                    training_curve(run.out / "log.jsonl", run.out / "curve.png")
                 waiting = pixels = 0.0
                 since_log = time.monotonic()
             if writer and before < 1 - config.cooldown <= progress:
@@ -475,6 +473,13 @@ def _ahead(config: TrainConfig, step: int, progress: float) -> float:
 
 def _log_file(out: Path, writer: bool) -> Any:
     return open(out / "log.jsonl" if writer else os.devnull, "a", encoding="utf-8")
+
+
+def _forget_after(log: Path, step: int) -> None:
+    """Drop what a run logged after the state from which it goes on."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    with atomic_file(log) as handle:
+        handle.writelines(x.encode() for x in lines if json.loads(x)["step"] <= step)
 
 
 def _is_longer(new: TrainConfig, old: TrainConfig) -> bool:

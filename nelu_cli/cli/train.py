@@ -12,7 +12,7 @@ from nelu_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from nelu_cli.networks import Config
-    from nelu_cli.training import TrainConfig
+    from nelu_cli.training import Event, TrainConfig
 
 NETWORKS = ("paper", "deep")
 RECIPES = ("nelu", "paper")
@@ -73,9 +73,7 @@ def train(
         str,
         typer.Option(help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu or relu."),
     ] = "nelu",
-    signed: Annotated[
-        bool, typer.Option("--signed", help="paper: codes may be negative.")
-    ] = False,
+    signed: Annotated[bool, typer.Option("--signed", help="paper: codes may be negative.")] = False,
     pass_through: Annotated[
         bool, typer.Option("--pass-through", help="paper: subtract what is shrunk away from y.")
     ] = False,
@@ -92,9 +90,7 @@ def train(
         str | None,
         typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
     ] = None,
-    loss: Annotated[
-        str | None, typer.Option(help="scaled-mse, mse, l1 or log-mse.")
-    ] = None,
+    loss: Annotated[str | None, typer.Option(help="scaled-mse, mse, l1 or log-mse.")] = None,
     batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
     final_patch: Annotated[
@@ -181,45 +177,73 @@ def _run(
     start_from: str | None,
     quiet: bool,
 ) -> None:
-    from nelu_cli.training import Event, train
-
-    def show(event: Event) -> None:
-        text = (
-            f"{event.progress:6.1%}  step {event.step}  loss {event.loss:.5f}  "
-            f"lr {event.lr:.1e}  {event.megapixels_per_second:.2f} Mpx/s  "
-            f"{event.seconds_left / 60:.0f} min left"
-        )
-        if event.validation:
-            levels = "  ".join(f"σ{sigma} {psnr:.2f}" for sigma, psnr in event.validation.items())
-            text += f"  PSNR {levels}"
-        if not quiet:
-            print(text, file=sys.stderr)
+    from nelu_cli.training import train
 
     command = shlex.join(["nelu", *sys.argv[1:]])
     try:
-        train(
-            config,
-            network_config,
-            folder,
-            data_dir=data_dir,
-            resume=resume,
-            start_from=start_from,
-            command=command,
-            on_event=show,
-            on_note=lambda note: print(f"nelu: {note}", file=sys.stderr),
-        )
+        with _Display(quiet) as display:
+            train(
+                config,
+                network_config,
+                folder,
+                data_dir=data_dir,
+                resume=resume,
+                start_from=start_from,
+                command=command,
+                on_event=display.show,
+                on_note=display.note,
+            )
     except KeyboardInterrupt:
-        print(
-            f"nelu: stopped and saved; go on with: nelu train --resume --out {folder}",
-            file=sys.stderr,
-        )
+        again = shlex.join(["nelu", "train", "--resume", "--out", str(folder)])
+        print(f"nelu: stopped and saved; go on with: {again}", file=sys.stderr)
         raise typer.Exit(130) from None
     if not quiet:
         print(f"nelu: done; the weights are {folder / 'best.safetensors'}", file=sys.stderr)
 
 
+class _Display:
+    """A line for each validation, and on a terminal a last line that keeps moving."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.live import Live
+
+        from nelu_cli.reporting import stderr_console
+
+        self.quiet = quiet
+        self.console = stderr_console()
+        self.live = Live(console=self.console, auto_refresh=False, transient=True)
+        self.moving = self.console.is_terminal and not quiet
+
+    def __enter__(self) -> "_Display":
+        if self.moving:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.moving:
+            self.live.stop()
+
+    def note(self, text: str) -> None:
+        self.console.print(f"nelu: {text}", markup=False)
+
+    def show(self, event: "Event") -> None:
+        if self.quiet:
+            return
+        text = (
+            f"{event.progress:6.1%}  step {event.step}  loss {event.loss:.5f}  lr {event.lr:.1e}  "
+            f"{event.megapixels_per_second:.2f} Mpx/s  {event.seconds_left / 60:.0f} min left"
+        )
+        if self.moving:
+            self.live.update(text, refresh=True)
+        if event.validation:
+            levels = "  ".join(f"σ{sigma} {psnr:.2f}" for sigma, psnr in event.validation.items())
+            self.console.print(f"step {event.step}: validation PSNR {levels}", markup=False)
+        elif not self.moving and event.step % 500 == 0:
+            self.console.print(text, markup=False)
+
+
 def _range(option: str, text: str | None) -> tuple[float, float] | None:
-    """"15" or "0-120"."""
+    """ "15" or "0-120"."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text.strip())
