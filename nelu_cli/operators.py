@@ -4,10 +4,12 @@ All of them turn coefficients ``u = W·y`` into a sparse code ``z``. Single lett
 paper's: u coefficients, z code, λ (``lam``) bias, β (``step_size``), α (``momentum``).
 """
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 __all__ = [
@@ -24,15 +26,12 @@ __all__ = [
 Proximal = Literal["relu", "soft"]
 Solver = Literal["newton", "sort"]
 
-SMALLEST_LAM = 1e-12
-"""Stands for λ = 0, so that u/λ stays finite; it moves a code by 1e-12 of its residual."""
-
 NEWTON_LIMIT = 100
 """Far above what Newton needs (4 to 8 steps for d up to 200); only a bound for the loop."""
 
 WINDOW_STEPS = 2
-"""Newton steps with window > 1; a small fixed number, so that a result depends on its surroundings
-only within (WINDOW_STEPS + 1) · (window // 2) positions."""
+"""Newton steps with window > 1; a fixed number, so that a result depends on its surroundings only
+within (WINDOW_STEPS + 1) · (window // 2) positions (the starting point is averaged too)."""
 
 WINDOW_FLOOR = 0.1
 """Least value of 1 − Σλ² with window > 1, where Newton is not monotone and needs the guard."""
@@ -73,7 +72,9 @@ def algorithm_1(
     Algorithm 1 of the paper, "Self Normalizing ReLU (NeLU)".
     """
     z = torch.zeros_like(u)
-    smallest_move = tolerance * u.abs().max() if u.numel() else u.new_tensor(0.0)
+    if u.numel() == 0:
+        return z
+    smallest_move = tolerance * u.abs().max()
     for _ in range(max_steps):
         previous = z
         z = _shrink(z - step_size * _unit(z - u, dim), step_size * lam, proximal)
@@ -97,8 +98,11 @@ def algorithm_2(
     v ← αv − β(z + αv − u)/‖z + αv − u‖₂, then z ← ReLU(z + v − βλ); with ``proximal="soft"``
     the last step is a soft threshold, as in the paper's synthetic experiments.
 
-    N steps of a fixed length β reach any code only up to a distance of about Nβ, so this map is
-    *not* scale-equivariant: that holds at convergence alone. See :func:`nelu`.
+    N steps of a fixed length β reach any code only up to a distance of about Nβ/(1 − α), so this
+    map is *not* scale-equivariant: that holds at convergence alone. See :func:`nelu`.
+
+    At rest, v = −β(z − u)/‖z − u‖₂/(1 − α) must balance βλ, so what N small steps tend to is the
+    minimiser for (1 − α)λ, not for λ.
 
     References
     ----------
@@ -125,9 +129,11 @@ def nelu(
     Parameters
     ----------
     u:
-        Coefficients, float32 or float64, of any shape and range; the result has its shape.
+        Coefficients, float32 or float64, of any shape; the result has its shape and memory format.
+        Squares must neither overflow nor vanish: between 1e-18 and 1e18 in float32.
     lam:
         λ ≥ 0, one number or one for each entry of ``dim`` (of dimension 1 for ``dim=None``).
+        It is raised to the rounding error of ``u``'s type at least, so that u/λ exists.
     dim:
         The dimension whose entries make one vector; ``None`` for the whole sample, that is, all
         dimensions but the first.
@@ -150,8 +156,9 @@ def nelu(
 
     and only the sets of the k largest |uᵢ|/λᵢ matter: sort and scan. Newton needs no sort: from
     ρ = ‖u‖², take the active set of ρ, compute its quotient, repeat. It falls monotonically to the
-    solution and ends after finitely many steps. If Σλᵢ² over the non-zero entries is at most 1,
-    then ρ = 0 and z = u; if ‖u‖∞ ≤ λ‖u‖₂, then z = 0.
+    solution and ends after finitely many steps. If Σλᵢ² over the non-zero entries is below 1, then
+    ρ = 0 and z = u; at 1 there are many minimisers, one of which is returned; if ‖u‖∞ ≤ λ‖u‖₂,
+    then z = 0.
 
     Every step is homogeneous: nelu(c·u) = c·nelu(u) for every c > 0.
 
@@ -159,33 +166,64 @@ def nelu(
     in WINDOW_STEPS Newton steps: no longer the minimiser of one vector's objective, but a steadier
     measure of the noise, still local and still exactly homogeneous.
 
+    There is a first derivative, in closed form, but no second one.
+
     References
     ----------
     Equation (our) and Algorithm 1 of the paper, whose fixed point this is.
     """
-    if not u.is_floating_point():
-        raise TypeError(f"nelu needs floating-point coefficients, not {u.dtype}")
+    if u.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"nelu needs float32 or float64 coefficients, not {u.dtype}")
     if window % 2 != 1 or (window > 1 and (u.ndim != 4 or dim != 1 or solver == "sort")):
         raise ValueError("a window must be odd and needs (B, C, H, W), dim=1 and the Newton solver")
     lam = torch.as_tensor(lam, dtype=u.dtype, device=u.device)
     if lam.ndim > 1:
         raise ValueError("lam must be one number or one for each entry of the dimension")
-    # Vectors go last: (..., d).
     if dim is None:
-        vectors = u.reshape(u.shape[0], -1)
         if lam.ndim == 1:
-            lam = lam.view(-1, *[1] * (u.ndim - 2)).expand(u.shape[1:]).reshape(-1)
-        return _ExactNeLU.apply(vectors, lam, nonnegative, window, solver).view(u.shape)  # type: ignore[no-untyped-call, no-any-return]
-    vectors = u.movedim(dim, -1)
-    code: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, window, solver)  # type: ignore[no-untyped-call]
-    return code.movedim(-1, dim)
+            lam = lam.reshape(-1, *[1] * (u.ndim - 2)).expand(u.shape[1:]).flatten()
+        entries = u.reshape(u.shape[0], math.prod(u.shape[1:]), 1)
+    else:
+        dim = range(u.ndim)[dim]
+        entries = u.reshape(math.prod(u.shape[:dim]), u.shape[dim], math.prod(u.shape[dim + 1 :]))
+    grid = _Window(window, *u.shape[2:]) if window > 1 else None
+    code: Tensor = _ExactNeLU.apply(entries.mT, lam, nonnegative, grid, solver)  # type: ignore[no-untyped-call]
+    code = code.mT.reshape(u.shape)
+    if u.ndim == 4 and u.is_contiguous(memory_format=torch.channels_last):
+        code = code.contiguous(memory_format=torch.channels_last)
+    return code
+
+
+class _Window(NamedTuple):
+    """Averages over size × size positions of a field (B, height·width), less at the border."""
+
+    size: int
+    height: int
+    width: int
+
+    def mean(self, field: Tensor) -> Tensor:
+        return self._pool(field, count_include_pad=False)
+
+    def adjoint(self, field: Tensor) -> Tensor:
+        """Apply the transpose of :meth:`mean`."""
+        share = self._pool(torch.ones_like(field[:1]), count_include_pad=True)
+        return self._pool(field / share, count_include_pad=True)
+
+    def _pool(self, field: Tensor, *, count_include_pad: bool) -> Tensor:
+        return F.avg_pool2d(
+            field.reshape(-1, self.height, self.width),
+            self.size,
+            stride=1,
+            padding=self.size // 2,
+            count_include_pad=count_include_pad,
+        ).reshape(field.shape)
 
 
 class _ExactNeLU(torch.autograd.Function):
-    """NeLU over the last dimension, with its gradient in closed form.
+    """NeLU of the vectors u[a, p, :], for u (A, P, d) in any memory order; λ (d,) or ().
 
-    Let g be the gradient of the code, P = Σ_active λᵢ·sign(uᵢ)·gᵢ and D = 1 − Σ_active λᵢ².
-    From z = S_{λr}(u) and ρ = r² = (Σ_inactive uᵢ²)/D:
+    The gradient has a closed form. Let g be the gradient of the code, P = Σ_active λᵢ·sign(uᵢ)·gᵢ
+    and D = 1 − Σ_active λᵢ². From z = S_{λr}(u) and ρ = r² = (Σ_inactive uᵢ²)/D:
 
         ∂ρ = −P/(2r)         (the chain rule through the threshold λr)
         ∂uᵢ = gᵢ             for active i
@@ -193,134 +231,141 @@ class _ExactNeLU(torch.autograd.Function):
         ∂λᵢ = −r·sign(uᵢ)gᵢ + 2λᵢ·ρ·∂ρ/D   for active i, else 0.
 
     The active set is piecewise constant, so Newton's steps themselves need no gradient. With a
-    window, the adjoint of the averaging acts on ∂ρ/D and ρ·∂ρ/D.
+    window, the adjoint of the averaging acts on ∂ρ/D and ρ·∂ρ/D, and the set that gave ρ is not
+    quite the set of the entries above λr.
+
+    Most of the time goes into passes over memory, so they are few and in place, and sums are
+    matrix products.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, u: Tensor, lam: Tensor, nonnegative: bool, window: int, solver: Solver
+        ctx: Any,
+        u: Tensor,
+        lam: Tensor,
+        nonnegative: bool,
+        window: _Window | None,
+        solver: Solver,
     ) -> Tensor:
-        lam = lam.clamp(min=SMALLEST_LAM)
+        ctx.lam_shape = lam.shape
+        lam = lam.clamp(min=torch.finfo(u.dtype).eps).expand(u.shape[-1]).contiguous()
+        weight = lam.square()
+        # An empty tensor, or no vector that could be shrunk.
+        ctx.identity = u.numel() == 0 or not (nonnegative or window or weight.sum() > 1)
+        if ctx.identity:
+            return u.clone()
         q = _squared_ratio(u, lam, nonnegative)
-        weight = lam.square().expand(u.shape[-1]).contiguous()
-        rest = F.relu(-u).square().sum(-1) if nonnegative else None
-        solve = _sorted_energy if solver == "sort" else _newton_energy
-        energy, energy_before, denominator = solve(q, weight, rest, window)
-        threshold = energy.sqrt().unsqueeze(-1) * lam
-        ctx.save_for_backward(u, lam, energy, energy_before, denominator)
+        rest = u.clamp(max=0).square_().sum(-1) if nonnegative else None
+        if solver == "sort":
+            energy, energy_before, denominator = _sorted_energy(q, weight, rest)
+        else:
+            energy, energy_before, denominator = _newton_energy(q, weight, rest, window)
+        threshold = torch.mul(energy.sqrt().unsqueeze(-1), lam, out=q)
+        if nonnegative:
+            z = (u - threshold).relu_()
+        else:
+            z = torch.minimum(u, threshold)
+            torch.maximum(z, threshold.neg_(), out=z)
+            torch.sub(u, z, out=z)
+        ctx.save_for_backward(u, lam, z, energy, energy_before, denominator)
         ctx.nonnegative, ctx.window = nonnegative, window
-        return F.relu(u - threshold) if nonnegative else u - u.clamp(-threshold, threshold)
+        return z
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        (g,) = gradients
-        u, lam, energy, energy_before, denominator = ctx.saved_tensors
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        if ctx.identity:
+            return g, g.new_zeros(ctx.lam_shape), None, None, None
+        u, lam, z, energy, energy_before, denominator = ctx.saved_tensors
+        window: _Window | None = ctx.window
         r = energy.sqrt()
-        threshold = r.unsqueeze(-1) * lam
-        # sign(uᵢ) where i is active, else 0
-        signed = (F.relu(u - threshold) if ctx.nonnegative else soft_threshold(u, threshold)).sign()
-        pull = g * signed
-        d_energy = -(pull * lam).sum(-1) / torch.where(r > 0, 2 * r, torch.inf)
+        sign = z.sign()
+        pull = sign * g
+        passed = sign.square_()  # 1 where z is not 0
+        d_energy = -(lam @ pull.mT) / torch.where(r > 0, 2 * r, torch.inf)
         d_inactive = d_energy / denominator
         d_active = d_inactive * energy
-        if ctx.window > 1:
+        if window is None:
+            active = passed
+        else:
             d_active = d_active * (denominator > WINDOW_FLOOR)
-            d_inactive, d_active = _window_adjoint(d_inactive, d_active, ctx.window)
-        active = torch.empty_like(u)
-        q = _squared_ratio(u, lam, ctx.nonnegative)
-        torch.gt(q, energy_before.unsqueeze(-1), out=active)
-        grad_u = g * signed.abs() + 2 * u * (1 - active) * d_inactive.unsqueeze(-1)
+            d_inactive, d_active = window.adjoint(d_inactive), window.adjoint(d_active)
+            active = _squared_ratio(u, lam, ctx.nonnegative)
+            torch.gt(active, energy_before.unsqueeze(-1), out=active)
+        grad_u = u * (2 * d_inactive).unsqueeze(-1)
+        grad_u.addcmul_(grad_u, active, value=-1).addcmul_(g, passed)
         grad_lam = None
         if ctx.needs_input_grad[1]:
-            grad_lam = -pull * r.unsqueeze(-1) + 2 * lam * active * d_active.unsqueeze(-1)
-            grad_lam = grad_lam.sum() if lam.ndim == 0 else grad_lam.flatten(0, -2).sum(0)
+            grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
+            grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
         return grad_u, grad_lam, None, None, None
+
+
+def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
+    """Σ factor·vector over all vectors: (A, P) and (A, P, d) to (d,)."""
+    if vectors.is_contiguous():
+        return factors.flatten() @ vectors.flatten(0, 1)
+    return (factors.unsqueeze(1) @ vectors).sum((0, 1))
 
 
 def _squared_ratio(u: Tensor, lam: Tensor, nonnegative: bool) -> Tensor:
     """(uᵢ/λᵢ)², 0 for entries that can never be active; entry i is active where this exceeds ρ."""
-    q = torch.empty(u.shape, dtype=u.dtype, device=u.device)
-    torch.div(u, lam, out=q)
+    q = u / lam
     return (q.relu_() if nonnegative else q).square_()
 
 
 def _newton_energy(
-    q: Tensor, weight: Tensor, rest: Tensor | None, window: int
+    q: Tensor, weight: Tensor, rest: Tensor | None, window: _Window | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ρ (...,), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (..., d).
+    """Return ρ (A, P), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (A, P, d).
 
-    ``rest`` is the energy of entries outside q. Σ_inactive uᵢ² is computed as f(ρ) − ρ·Σ_active λᵢ²,
-    whose terms are all of the size of ρ, however large the active entries are.
+    ``rest`` is the energy of entries outside q. The inactive energy is summed as it is: as a
+    difference of energies it would drown in the rounding of entries a thousand times larger.
     """
     tolerance = 4 * torch.finfo(q.dtype).eps
-    energy = q @ weight if rest is None else q @ weight + rest
-    if window > 1:
-        energy = _window_mean(energy, window)
+    energy = weight @ q.mT if rest is None else weight @ q.mT + rest
+    if window:
+        energy = window.mean(energy)
     scratch = torch.empty_like(q)
-    for _ in range(WINDOW_STEPS if window > 1 else NEWTON_LIMIT):
+    for _ in range(WINDOW_STEPS if window else NEWTON_LIMIT):
         before = energy
-        column = energy.unsqueeze(-1)
-        inactive = torch.minimum(q, column, out=scratch) @ weight
-        active = torch.gt(q, column, out=scratch) @ weight
-        inactive = (inactive - active * energy).clamp(min=0)
+        active = weight @ torch.gt(q, energy.unsqueeze(-1), out=scratch).mT
+        inactive = weight @ torch.addcmul(q, q, scratch, value=-1, out=scratch).mT
         if rest is not None:
             inactive = inactive + rest
-        if window > 1:
-            inactive, active = _window_mean(inactive, window), _window_mean(active, window)
-            denominator = (1 - active).clamp(min=WINDOW_FLOOR)
-            energy = inactive / denominator
+        if window:
+            denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
+            energy = window.mean(inactive) / denominator
         else:
             denominator = (1 - active).clamp(min=torch.finfo(q.dtype).eps)
             energy = torch.minimum(energy, inactive / denominator)
-            if bool((before - energy <= tolerance * before).all()):
+            if not (before - energy > tolerance * before).any():
                 break
     return energy, before, denominator
 
 
-def _sorted_energy(
-    q: Tensor, weight: Tensor, rest: Tensor | None, window: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _sorted_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`_newton_energy`, by trying the k largest entries as the active set for every k."""
     ratio, order = q.sort(dim=-1, descending=True)
     sorted_weight = weight[order]
     energies = ratio * sorted_weight
     zero = torch.zeros_like(energies[..., :1])
-    active = torch.cat([zero, sorted_weight.cumsum(-1)], -1)  # (..., d + 1): k = 0 … d
+    active = torch.cat([zero, sorted_weight.cumsum(-1)], -1)  # (A, P, d + 1): k = 0 … d
     inactive = torch.cat([energies.flip(-1).cumsum(-1).flip(-1), zero], -1)
     if rest is not None:
         inactive = inactive + rest.unsqueeze(-1)
     possible = (active < 1) & torch.cat([zero == 0, ratio > 0], -1)
     quotient = torch.where(possible, inactive / (1 - active), torch.inf)
     energy, k = quotient.min(-1)
-    denominator = (1 - active.gather(-1, k.unsqueeze(-1)).squeeze(-1)).clamp(
-        min=torch.finfo(q.dtype).eps
-    )
+    denominator = 1 - active.gather(-1, k.unsqueeze(-1)).squeeze(-1)
     return energy, energy, denominator
-
-
-def _window_sum(field: Tensor, window: int) -> Tensor:
-    """Sum over window × window positions of (B, H, W), nothing beyond the border."""
-    return F.avg_pool2d(field, window, stride=1, padding=window // 2) * window**2
-
-
-def _window_count(field: Tensor, window: int) -> Tensor:
-    return _window_sum(torch.ones_like(field[:1]), window)
-
-
-def _window_mean(field: Tensor, window: int) -> Tensor:
-    return _window_sum(field, window) / _window_count(field, window)
-
-
-def _window_adjoint(first: Tensor, second: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    count = _window_count(first, window)
-    return _window_sum(first / count, window), _window_sum(second / count, window)
 
 
 class NeLU(nn.Module):
     """The exact NeLU as a layer, with a learnable τ: λ = τ/√d for vectors of d entries.
 
     τ is the threshold as a multiple of the residual's root mean square, so it means the same for
-    any d. Signed codes with τ ≤ 1 throughout are not shrunk at all.
+    any d. Signed codes with window 1 and τ ≤ 1 throughout are not shrunk at all.
     """
 
     def __init__(
@@ -343,9 +388,7 @@ class NeLU(nn.Module):
     def forward(self, coeffs: Tensor) -> Tensor:
         d = self.entries if self.dim is not None else coeffs[0].numel()
         lam = self.tau.clamp(min=0) / d**0.5
-        return nelu(
-            coeffs, lam, nonnegative=self.nonnegative, dim=self.dim, window=self.window
-        )
+        return nelu(coeffs, lam, nonnegative=self.nonnegative, dim=self.dim, window=self.window)
 
     def extra_repr(self) -> str:
         return f"{self.entries}, window={self.window}, nonnegative={self.nonnegative}"
