@@ -10,7 +10,6 @@ What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalis
 saturating activations, products of features, clamps.
 """
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -33,13 +32,25 @@ __all__ = [
     "build",
 ]
 
+STRIP = 4096
+"""Patches that the paper's network holds at a time for inference."""
+
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "relu"]
+
+
+LARGEST = 10_000
+"""Of any count in a config: far above every use, so that a damaged file cannot ask for more."""
 
 
 def _check(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
+
+
+def _check_counts(name: str, least: int, *counts: object) -> None:
+    good = all(isinstance(count, int) and least <= count <= LARGEST for count in counts)
+    _check(good, f"{name} must be whole numbers from {least} to {LARGEST}")
 
 
 @dataclass(frozen=True)
@@ -62,8 +73,9 @@ class PaperConfig:
 
     def __post_init__(self) -> None:
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
-        _check(self.filters >= 1 and self.steps >= 1, "filters and steps must be positive")
-        _check(2 <= self.stride <= self.kernel, "the stride must be between 2 and the kernel")
+        _check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
+        _check_counts("stride", 2, self.stride)
+        _check(self.stride <= self.kernel, "the stride must not exceed the kernel")
         _check(self.activation in get_args(PaperActivation), f"activation {self.activation!r}?")
 
 
@@ -84,8 +96,11 @@ class DeepConfig:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
-        _check(min(self.widths) >= 1 and min(self.blocks) >= 0, "widths and blocks must be counts")
-        _check(self.window >= 1 and self.window % 2 == 1, "the window must be odd")
+        _check_counts("widths", 1, *self.widths)
+        _check_counts("blocks", 0, *self.blocks)
+        _check_counts("window", 1, self.window)
+        _check(self.window % 2 == 1, "the window must be odd")
+        _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
         _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
 
 
@@ -155,7 +170,7 @@ class PaperAutoencoder(Network):
         super().__init__()
         self.config = config
         entries = config.channels * config.kernel**2  # of a patch
-        self.halo = 2 * (config.kernel - 1)
+        self.halo = config.kernel - 1
         filters = torch.empty(config.filters, entries)
         nn.init.normal_(filters, std=entries**-0.5)
         self.analysis = nn.Parameter(filters)
@@ -181,18 +196,29 @@ class PaperAutoencoder(Network):
         return self._reconstruct(image, stride=self.config.stride)
 
     def _reconstruct(self, image: Tensor, stride: int) -> Tensor:
-        """The average of the grids whose positions are multiples of ``stride``."""
+        """The average of the grids whose positions are multiples of ``stride``.
+
+        Without gradients the picture goes through in strips of patches that fit into the cache.
+        """
         kernel, config = self.config.kernel, self.config
         height, width = image.shape[-2:]
         border = kernel - 1  # every pixel lies in all patches that can hold it
         padded = pad_image(image, border, border, border, border)
-        patches = F.unfold(padded, kernel, stride=stride).transpose(1, 2)  # (B, P, entries)
-        coeffs = self.encode(patches.contiguous())
-        code = self.activation(coeffs)
-        if config.pass_through:
-            code = coeffs - code
-        decoded = (code @ self.synthesis).transpose(1, 2)
-        summed = F.fold(decoded, padded.shape[-2:], kernel, stride=stride)
+        rows = (padded.shape[-2] - kernel) // stride + 1
+        columns = (padded.shape[-1] - kernel) // stride + 1
+        at_once = rows if torch.is_grad_enabled() else 1 + STRIP // (len(image) * columns)
+        summed = torch.zeros_like(padded)
+        for first in range(0, rows, at_once):
+            top = first * stride
+            bottom = (min(first + at_once, rows) - 1) * stride + kernel
+            strip = padded[..., top:bottom, :]
+            patches = F.unfold(strip, kernel, stride=stride).transpose(1, 2)  # (B, P, entries)
+            coeffs = self.encode(patches.contiguous())
+            code = self.activation(coeffs)
+            if config.pass_through:
+                code = coeffs - code
+            decoded = (code @ self.synthesis).transpose(1, 2)
+            summed[..., top:bottom, :] += F.fold(decoded, strip.shape[-2:], kernel, stride=stride)
         result = summed[..., border : border + height, border : border + width]
         result = result * (stride / config.stride) ** 2
         return image - result if config.pass_through else result
@@ -269,7 +295,7 @@ class DeepAutoencoder(Network):
         self.decoder = nn.ModuleList(
             _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
-        steps = list(zip(widths[:-1], widths[1:], strict=True))
+        steps = list(itertools.pairwise(widths))
         self.down = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2, bias=False) for a, b in steps)
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2, bias=False) for a, b in steps)
         self.tail = nn.Conv2d(widths[0], config.channels * self.CELL**2, 3, padding=1, bias=False)
@@ -312,4 +338,4 @@ def _deep_halo(config: DeepConfig, cell: int) -> int:
     if config.activation == "nelu" and config.window > 1:
         reach += (operators.WINDOW_STEPS + 1) * (config.window // 2) * coarsest
     reach += 2 * cell  # head and tail
-    return math.ceil(reach / coarsest + 1) * coarsest
+    return (-(-reach // coarsest) + 1) * coarsest  # one more, for it may begin inside a cell

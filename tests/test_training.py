@@ -1,0 +1,316 @@
+"""Training: exact resume, the same result on several processes, honest stops."""
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from nelu_cli import checkpoints, cli, training
+from nelu_cli.errors import DatasetError, TrainingError
+from nelu_cli.networks import Config, DeepConfig, PaperConfig
+from nelu_cli.training import Event, TrainConfig, train
+
+TINY_DEEP = DeepConfig(widths=(4, 4), blocks=(1, 1), window=3)
+TINY_PAPER = PaperConfig(filters=8, kernel=5, stride=4)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Smooth shapes with edges: something that can be denoised."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        coarse.resize((48, 40), Image.Resampling.NEAREST).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def config(pictures: Path) -> TrainConfig:
+    return TrainConfig(
+        data=(str(pictures),),
+        hold_out=4,
+        sigma255=(0, 60),
+        steps=16,
+        minutes=None,
+        batch=2,
+        patch=16,
+        final_patch=32,
+        warm_up=2,
+        validate_every=4,
+        validation_sigmas=(25,),
+    )
+
+
+def weights(out: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return checkpoints.load(out / f"{name}.safetensors").network.state_dict()
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first | second)
+
+
+def interrupt_at(step: int) -> Callable[[Event], None]:
+    def stop(event: Event) -> None:
+        if event.step >= step:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+@pytest.mark.parametrize("network", [TINY_DEEP, TINY_PAPER], ids=["deep", "paper"])
+@pytest.mark.parametrize("step", [4, 12])  # before and within the cooldown
+def test_interrupted_and_resumed_equals_uninterrupted(
+    config: TrainConfig, network: Config, step: int, tmp_path: Path
+) -> None:
+    train(config, network, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, network, tmp_path / "parts", on_event=interrupt_at(step))
+    train(config, network, tmp_path / "parts", resume=True)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    logs = [
+        [(json.loads(line)["step"], json.loads(line)["loss"]) for line in text.splitlines()][-1][0]
+        for text in (
+            (tmp_path / "whole/log.jsonl").read_text(),
+            (tmp_path / "parts/log.jsonl").read_text(),
+        )
+    ]
+    assert logs[0] == logs[1] == 16
+
+
+def test_a_longer_run_goes_on_from_before_the_cooldown(config: TrainConfig, tmp_path: Path) -> None:
+    """Train 10, then ask for 20: the same as 20 at once, as far as both are flat."""
+    config = replace(config, final_patch=16)
+    train(replace(config, steps=10), TINY_DEEP, tmp_path / "extended")
+    assert (tmp_path / "extended/stable.safetensors").exists()
+    train(replace(config, steps=20), TINY_DEEP, tmp_path / "extended", resume=True)
+    train(replace(config, steps=20), TINY_DEEP, tmp_path / "at_once")
+    assert same(weights(tmp_path / "extended"), weights(tmp_path / "at_once"))
+    steps = [
+        json.loads(line)["step"]
+        for line in (tmp_path / "extended/log.jsonl").read_text().splitlines()
+    ]
+    assert steps == sorted(set(steps))
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    config = replace(config, steps=4)
+    train(config, TINY_DEEP, tmp_path / "a")
+    train(config, TINY_DEEP, tmp_path / "b")
+    train(replace(config, seed=1), TINY_DEEP, tmp_path / "c")
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+def test_training_learns_to_denoise(config: TrainConfig, tmp_path: Path) -> None:
+    config = replace(config, steps=150, sigma255=(25, 25), lr=5e-3, validate_every=50)
+    events: list[Event] = []
+    train(config, TINY_DEEP, tmp_path / "run", on_event=events.append)
+    last = events[-1]
+    assert last.validation is not None
+    noisy = -20 * math.log10(25 / 255)
+    assert last.validation["25"] > noisy + 2
+    assert last.progress == 1
+    record = checkpoints.load(tmp_path / "run/best.safetensors").record
+    assert record.steps == 150
+    assert record.sigma == "25"
+    assert record.validated_on == "held-out"
+    assert record.validation["25"] == max(e.validation["25"] for e in events if e.validation)
+    assert (tmp_path / "run/curve.png").stat().st_size > 0
+
+
+def test_minutes_end_a_run(config: TrainConfig, tmp_path: Path) -> None:
+    events: list[Event] = []
+    config = replace(config, steps=None, minutes=0.02)
+    train(config, TINY_DEEP, tmp_path / "run", on_event=events.append)
+    assert events[-1].progress == 1
+
+
+def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) -> None:
+    train(replace(config, steps=8), TINY_DEEP, tmp_path / "grey")
+    colour = replace(TINY_DEEP, channels=3)
+    small = replace(config, steps=1, warm_up=10**9, batch=1)  # a learning rate of nearly 0
+    train(small, colour, tmp_path / "colour", start_from=tmp_path / "grey/last.safetensors")
+    grey, taken = weights(tmp_path / "grey"), weights(tmp_path / "colour")
+    assert torch.allclose(grey["encoder.0.0.first.weight"], taken["encoder.0.0.first.weight"])
+    assert grey["head.weight"].shape != taken["head.weight"].shape
+    with pytest.raises(TrainingError, match="nothing in common"):
+        train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
+
+
+@pytest.mark.parametrize("bad", [math.nan, 1e9])
+def test_a_diverging_loss_stops_and_keeps_the_last_good_state(
+    config: TrainConfig, tmp_path: Path, bad: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train(config, TINY_DEEP, tmp_path / "run", on_event=interrupt_at(8))
+    good = weights(tmp_path / "run")
+    honest = training._loss
+    calls = iter([False, True, True, True])
+    monkeypatch.setattr(training, "_loss", lambda *a: honest(*a) * (bad if next(calls) else 1.0))
+    with pytest.raises(TrainingError, match=r"loss .* step \d+; the last good state is in .*--lr"):
+        train(config, TINY_DEEP, tmp_path / "run", resume=True)
+    assert same(good, weights(tmp_path / "run"))
+
+
+def test_unreadable_pictures_are_counted_and_skipped(
+    config: TrainConfig, pictures: Path, tmp_path: Path
+) -> None:
+    (pictures / "broken.png").write_bytes(b"not a picture")
+    notes: list[str] = []
+    train(replace(config, steps=1, hold_out=5), TINY_DEEP, tmp_path / "run", on_note=notes.append)
+    assert notes == ["1 pictures could not be read and are left out"]
+
+
+def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="no run to resume here"):
+        training.load_run(tmp_path)
+    with pytest.raises(DatasetError, match="no such dataset"):
+        train(replace(config, data=("missing",)), TINY_DEEP, tmp_path / "run")
+    with pytest.raises(TrainingError, match="nothing to validate on"):
+        train(replace(config, hold_out=0), TINY_DEEP, tmp_path / "run")
+    for wrong in (
+        {"steps": None, "minutes": None},
+        {"steps": -1},
+        {"sigma255": (20.0, 10.0)},
+        {"contrast": (0.0, 1.0)},
+        {"final_patch": 8},
+        {"loss": "hinge"},
+    ):
+        with pytest.raises(TrainingError):
+            replace(config, **wrong)  # type: ignore[arg-type]
+    train(replace(config, steps=1), TINY_DEEP, tmp_path / "run")
+    (tmp_path / "run/state.safetensors").write_bytes(b"cut off")
+    with pytest.raises(TrainingError, match="cannot be resumed"):
+        train(replace(config, steps=1), TINY_DEEP, tmp_path / "run", resume=True)
+
+
+def test_the_learning_rate_warms_up_stays_and_falls() -> None:
+    config = TrainConfig(steps=1000, minutes=None, warm_up=10, cooldown=0.4, lr=1.0)
+    rates = [config.learning_rate(step, step / 1000) for step in range(1001)]
+    assert rates[:10] == pytest.approx(np.arange(1, 11) / 10)
+    assert rates[10:600] == [1.0] * 590
+    assert all(a >= b for a, b in itertools.pairwise(rates[10:]))
+    assert rates[-1] == pytest.approx(0)
+    paper = TrainConfig(steps=300, minutes=None, warm_up=0, schedule="paper", lr=2e-2)
+    epochs = [paper.learning_rate(epoch, epoch / 300) for epoch in (0, 49, 50, 299)]
+    assert epochs == pytest.approx([2e-2, 2e-2, 1.4e-2, 2e-2 * 0.7**5])
+
+
+# ---------------------------------------------------------------- the command
+
+
+def command(pictures: Path, out: Path, *more: str) -> list[str]:
+    return [
+        *("train", "--network", "deep", "--widths", "4,4", "--blocks", "1,1", "--window", "3"),
+        *("--data", str(pictures), "--hold-out", "4", "--patch", "16", "--batch", "4"),
+        *("--sigma", "0-60", "--out", str(out), "--threads", "1", *more),
+    ]
+
+
+def test_two_processes_equal_one(pictures: Path, tmp_path: Path) -> None:
+    length = ("--steps", "6", "--validate-every", "6")
+    assert cli.run(command(pictures, tmp_path / "one", *length, "--quiet")) == 0
+    arguments = command(pictures, tmp_path / "two", *length, "--quiet")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    subprocess.run(
+        [*launcher, "--standalone", "-m", "nelu_cli", *arguments],
+        check=True,
+        capture_output=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+    logs = [(tmp_path / run / "log.jsonl").read_text().splitlines() for run in ("one", "two")]
+    assert len(logs[0]) == len(logs[1]) == 1
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = command(pictures, out, "--minutes", "10", "--validate-every", "20")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nelu_cli", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (out / "best.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.splitlines()[-1] == (
+        f"nelu: stopped and saved; go on with: nelu train --resume --out {out}"
+    )
+    assert not list(out.glob(".*"))
+    steps = checkpoints.load(out / "last.safetensors").record.steps
+    assert cli.run(["train", "--resume", "--out", str(out), "--minutes", "0.001", "--quiet"]) == 0
+    assert checkpoints.load(out / "last.safetensors").record.steps >= steps
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--network", "wide"], "--network is one of"),
+        (["--steps", "1", "--minutes", "1"], "not both"),
+        (["--sigma", "loud"], "--sigma loud: give a number such as 15, or a range such as 0-120"),
+        (["--network", "deep", "--widths", "a,b"], "whole numbers separated by commas"),
+        (["--network", "deep", "--recipe", "paper"], "--recipe paper is for --network paper"),
+        (["--network", "deep", "--window", "4"], "the window must be odd"),
+        (["--channels", "2"], "channels must be 1 or 3, not 2"),
+        (["--activation", "tanh"], "activation 'tanh'?"),
+    ],
+)
+def test_wrong_options_exit_with_2(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["train", "--out", str(tmp_path / "run"), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_a_run_is_neither_overwritten_nor_changed(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.run(command(pictures, out, "--steps", "1", "--quiet")) == 0
+    before = (out / "last.safetensors").read_bytes()
+    assert cli.run(command(pictures, out, "--steps", "1")) == 2
+    assert "holds a run already; add --resume, or choose another --out" in capsys.readouterr().err
+    assert cli.run(["train", "--resume", "--out", str(out), "--lr", "1"]) == 2
+    assert "--lr: a resumed run keeps its settings" in capsys.readouterr().err
+    assert (out / "last.safetensors").read_bytes() == before
+    assert cli.run(["train", "--resume", "--out", str(tmp_path / "none")]) == 1
+    assert "no run to resume here" in capsys.readouterr().err
+
+
+def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["--sigma", "15", "--data", str(pictures), "--steps", "1", "--out", str(out)]
+    assert cli.run(["train", *arguments, "--patch", "16", "--batch", "1", "--quiet"]) == 0
+    checkpoint = checkpoints.load(out / "best.safetensors")
+    assert checkpoint.network.config == PaperConfig()
+    assert checkpoint.record.sigma == "15"
+    assert checkpoint.record.command.startswith("nelu ")
