@@ -11,7 +11,6 @@ tested at many. Two kinds of W are tried:
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -48,6 +47,7 @@ __all__ = [
 
 Transform = Literal["gaussian", "orthogonal"]
 
+SIGNAL, CODE = 1, 2  # places in a sample (y, x, z*)
 SOFT, UNROLLED, EXACT = "soft threshold", "NeLU, Algorithm 2", "NeLU, exact"
 
 
@@ -63,7 +63,7 @@ class TrainableConfig(Config):
     transforms: tuple[Transform, ...] = ("gaussian", "orthogonal")
     steps: int = 8000
     batch: int = 256
-    learning_rate: float = 2e-3
+    learning_rate: float = 1e-2
     iterations: int = 10  # N of Algorithm 2
 
     def __post_init__(self) -> None:
@@ -119,30 +119,39 @@ class _Source:
         return (signal + sigma * noise).float(), signal.float(), code.float()
 
 
-Build = Callable[[_Source, nn.Module, TrainableConfig], nn.Module]
+class _Fixed(nn.Module):
+    """A linear map that is not trained."""
+
+    matrix: Tensor
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("matrix", matrix.float())
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors @ self.matrix.T
 
 
-def _encoder(source: _Source, shrinkage: nn.Module, config: TrainableConfig) -> nn.Module:
-    """y → ẑ, starting from the linear least-squares fit to training pairs.
+def _network(
+    source: _Source, shrinkage: nn.Module, config: TrainableConfig, *, decode: bool
+) -> nn.Module:
+    """y → ẑ, or with ``decode`` y → x̂.
 
-    Without that start a Gaussian W is out of reach of AdamW in any reasonable time.
+    Both linear layers live in coordinates in which the training inputs are white: a change of
+    basis that they could absorb, but without which AdamW would not learn a Gaussian W in any
+    reasonable time. They start as a random orthogonal matrix and its inverse.
     """
     generator = torch.Generator().manual_seed(config.seed)
-    noisy, _, code = source.draw(100 * config.d, config.trained_sigma, generator)
-    linear = nn.Linear(config.d, config.d, bias=False)
-    fit = torch.linalg.lstsq(noisy.double(), code.double()).solution.T
-    linear.weight = nn.Parameter(fit.float().contiguous())
-    return nn.Sequential(linear, shrinkage)
-
-
-def _autoencoder(source: _Source, shrinkage: nn.Module, config: TrainableConfig) -> nn.Module:
-    """y → x̂, starting from a random orthogonal encoder and its inverse as the decoder."""
-    generator = torch.Generator().manual_seed(config.seed)
+    noisy = source.draw(100 * config.d, config.trained_sigma, generator)[0].double()
+    values, vectors = torch.linalg.eigh(noisy.T @ noisy / len(noisy))
     start = torch.linalg.qr(torch.randn(config.d, config.d, generator=generator)).Q
     encoder, decoder = (nn.Linear(config.d, config.d, bias=False) for _ in range(2))
     encoder.weight = nn.Parameter(start.clone())
     decoder.weight = nn.Parameter(start.T.clone())
-    return nn.Sequential(encoder, shrinkage, decoder)
+    layers = [_Fixed((vectors * values.rsqrt()) @ vectors.T), encoder, shrinkage]
+    if decode:
+        layers += [decoder, _Fixed((vectors * values.sqrt()) @ vectors.T)]
+    return nn.Sequential(*layers)
 
 
 def _train(
@@ -192,7 +201,6 @@ def _test(
 def _experiment(
     config: TrainableConfig,
     advance: Advance,
-    build: Build,
     target: int,
     quantity: str,
     y_label: str,
@@ -201,12 +209,14 @@ def _experiment(
     for kind in config.transforms:
         generator = torch.Generator().manual_seed(config.seed)
         source = _Source.make(kind, config, generator)
+        shrinkages = {
+            SOFT: SoftThreshold(),
+            UNROLLED: AcceleratedNeLU(steps=config.iterations, proximal="soft"),
+            EXACT: NeLU(config.d, per_channel=False),
+        }
         networks = {
-            SOFT: build(source, SoftThreshold(), config),
-            UNROLLED: build(
-                source, AcceleratedNeLU(steps=config.iterations, proximal="soft"), config
-            ),
-            EXACT: build(source, NeLU(config.d, per_channel=False), config),
+            name: _network(source, shrinkage, config, decode=target == SIGNAL)
+            for name, shrinkage in shrinkages.items()
         }
         _train(networks, source, target, config, generator, advance)
         errors = _test(networks, source, target, config, generator)
@@ -247,7 +257,7 @@ def sparse_coding(config: SparseCodingConfig, advance: Advance = silent) -> Curv
     Section "Trainable transforms", supervised sparse coding.
     """
     return _experiment(
-        config, advance, _encoder, 2, "squared_error_of_code", r"mean of $\|\hat z - z^*\|_2^2$"
+        config, advance, CODE, "squared_error_of_code", r"mean of $\|\hat z - z^*\|_2^2$"
     )
 
 
@@ -259,7 +269,7 @@ def signal_denoising(config: SignalDenoisingConfig, advance: Advance = silent) -
     Section "Trainable transforms", signal denoising.
     """
     return _experiment(
-        config, advance, _autoencoder, 1, "squared_error_of_signal", r"mean of $\|\hat x - x\|_2^2$"
+        config, advance, SIGNAL, "squared_error_of_signal", r"mean of $\|\hat x - x\|_2^2$"
     )
 
 
