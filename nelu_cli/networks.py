@@ -10,6 +10,7 @@ What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalis
 saturating activations, products of features, clamps.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
