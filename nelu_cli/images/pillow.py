@@ -14,6 +14,7 @@ import imagecodecs
 import numpy as np
 from PIL import AvifImagePlugin, BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin
 
+from nelu_cli.images import exif
 from nelu_cli.images.picture import (
     Array,
     Header,
@@ -90,6 +91,8 @@ def write(picture: Picture, stream: BinaryIO, format: str) -> None:
         options |= {"alpha_quality": 100}
     elif format == "AVIF":
         options |= {"quality": _QUALITY, "subsampling": "4:4:4"}
+        if metadata.exif:  # Pillow looks into it, so it must be sound
+            options["exif"] = exif.pack(*exif.unpack(metadata.exif)) or b""
     elif format == "BMP" and metadata.bilevel and _is_bilevel(picture):
         image = image.convert("1", dither=Image.Dither.NONE)
     image.save(stream, format, **options)

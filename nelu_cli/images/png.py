@@ -1,5 +1,6 @@
 """PNG, every depth and colour type, through libpng; its metadata chunk by chunk."""
 
+import logging
 import struct
 import zlib
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from nelu_cli.images.picture import (
 )
 
 __all__ = ["probe", "read", "write"]
+
+logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # or it would write to stderr
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # by colour type

@@ -47,6 +47,7 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
 }
 _EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
+_POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
@@ -96,6 +97,7 @@ def write(picture: Picture, stream: BinaryIO) -> None:
             samples = join_alpha(_page(picture, index) if stack else picture)
             data = _encode(samples, layout, bilevel=picture.metadata.bilevel)
             directory = layout.pages[index] if index < len(layout.pages) else None
+            resolution, unit = _resolution(directory, layout.byteorder) or (None, None)
             file.write(
                 data,
                 photometric=photometric,
@@ -105,9 +107,11 @@ def write(picture: Picture, stream: BinaryIO) -> None:
                 rowsperstrip=layout.rows_per_strip,
                 compression=layout.compression,
                 predictor=_predictor(layout, data.dtype),
+                resolution=resolution,
+                resolutionunit=unit,
                 metadata=None,
                 software=False,
-                extratags=_extratags(directory, with_children=index == 0),
+                extratags=_extratags(directory, first=index == 0, big=big),
             )
     if layout.pages and layout.pages[0].children:
         _append_children(stream, layout.pages[0], layout.byteorder, big=big)
@@ -287,17 +291,28 @@ def _tile(page: Any) -> tuple[int, int] | None:
     return page.tilelength, page.tilewidth
 
 
+def _resolution(
+    directory: exif.Directory | None, order: str
+) -> tuple[tuple[tuple[int, int], tuple[int, int]], int] | None:
+    """Pixels per unit across and down as ratios, and the unit: 1 none, 2 inch, 3 centimetre."""
+    if directory is None:
+        return None
+    across, down = (directory.get(code) for code in (_X_RESOLUTION, _Y_RESOLUTION))
+    unit = directory.get(_RESOLUTION_UNIT)
+    if across is None or down is None or not len(across) == len(down) == 8:
+        return None
+    number = struct.unpack(f"{order}H", unit)[0] if unit and len(unit) == 2 else 2
+    ratios = struct.unpack(f"{order}II", across), struct.unpack(f"{order}II", down)
+    return ratios, number if number in (1, 2, 3) else 1
+
+
 def _dpi(directory: exif.Directory, order: str) -> tuple[float, float] | None:
     """Pixels per inch, if the file speaks of inches or centimetres."""
-    unit = directory.get(_RESOLUTION_UNIT)
-    scale = {2: 1.0, 3: 2.54}.get(struct.unpack(f"{order}H", unit)[0] if unit else 2)
-    values = [directory.get(code) for code in (_X_RESOLUTION, _Y_RESOLUTION)]
-    if scale is None or any(value is None or len(value) != 8 for value in values):
+    resolution = _resolution(directory, order)
+    if resolution is None or resolution[1] == 1 or 0 in (*resolution[0][0], *resolution[0][1]):
         return None
-    ratios = [struct.unpack(f"{order}II", value) for value in values if value]
-    if any(0 in ratio for ratio in ratios):
-        return None
-    (across, down) = (scale * top / bottom for top, bottom in ratios)
+    scale = 2.54 if resolution[1] == 3 else 1.0
+    across, down = (scale * top / bottom for top, bottom in resolution[0])
     return across, down
 
 
@@ -333,29 +348,45 @@ def _default_layout(picture: Picture) -> TiffLayout:
 
 
 def _extratags(
-    directory: exif.Directory | None, *, with_children: bool
+    directory: exif.Directory | None, *, first: bool, big: bool
 ) -> list[tuple[int | str, int, int, bytes | int, bool]]:
     """Tags for tifffile; those that point to further directories point nowhere yet."""
     if directory is None:
         return []
     tags: list[tuple[int | str, int, int, bytes | int, bool]] = [
-        (entry.code, entry.type, entry.count, entry.data, True) for entry in directory.entries
+        (entry.code, entry.type, entry.count, entry.data, True)
+        for entry in directory.entries
+        if entry.code not in (_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT)
     ]
-    if with_children:
-        names = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # by name, or tifffile drops them
-        tags += [(names[code], 4, 1, 0, True) for code, _ in directory.children if code in names]
+    if first:
+        for code, _ in directory.children:
+            if code in _POINTERS:
+                tags.append((_POINTERS[code], 16 if big else 4, 1, 0, True))
     return tags
 
 
 def _append_children(stream: BinaryIO, directory: exif.Directory, order: str, *, big: bool) -> None:
     """Write the directories that the first page's tags point to at the end, and the pointers."""
-    with _open(stream) as file:
-        page = file.pages.first
-        pointers = {code: page.tags[code].valueoffset for code, _ in directory.children}
+    pointers = _value_positions(stream, order, big=big)
     for code, child in directory.children:
-        end = stream.seek(0, 2)
-        stream.write(b"\0" * (end % 2))
-        start = end + end % 2
-        stream.write(exif.serialize(child, start, order, big=big))
-        stream.seek(pointers[code])
-        stream.write(struct.pack(f"{order}I", start))
+        if code in _POINTERS:
+            end = stream.seek(0, 2)
+            stream.write(b"\0" * (end % 2))
+            start = end + end % 2
+            stream.write(exif.serialize(child, start, order, big=big))
+            stream.seek(pointers[code])
+            stream.write(struct.pack(f"{order}{'Q' if big else 'I'}", start))
+
+
+def _value_positions(stream: BinaryIO, order: str, *, big: bool) -> dict[int, int]:
+    """Where the value of each tag of the first page stands in the file."""
+    offset = _page_offsets(stream)[0]
+    head, entry, before_value = (8, 20, 12) if big else (2, 12, 8)
+    stream.seek(offset)
+    (count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", stream.read(head))
+    table = stream.read(count * entry)
+    starts = range(0, len(table), entry)
+    return {
+        struct.unpack_from(f"{order}H", table, start)[0]: offset + head + start + before_value
+        for start in starts
+    }
