@@ -5,6 +5,7 @@ schema version, network family, its config and the record of its training. Nothi
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from nelu_cli.atomic import atomic_file
@@ -76,15 +78,19 @@ def save(path: Path, tensors: Mapping[str, Tensor], config: Config, record: Trai
     }
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"nelu": json.dumps(description)}
-    with atomic_file(path) as handle:
-        handle.write(safetensors.torch.save(content, metadata))
+    try:
+        with atomic_file(path) as handle:
+            handle.write(safetensors.torch.save(content, metadata))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({error.strerror})") from error
 
 
 def load(name_or_path: str | Path) -> Checkpoint:
     """Build the network that a file describes and fill in its weights."""
     header = read_header(name_or_path)
     path = header.path
-    network = build(header.config)
+    with torch.device("meta"):  # shapes only, until the file is known to fit
+        network = build(header.config)
     tensors = safetensors.torch.load_file(path)
     expected = network.state_dict()
     if missing := sorted(expected.keys() - tensors.keys()):
@@ -92,16 +98,17 @@ def load(name_or_path: str | Path) -> Checkpoint:
     if foreign := sorted(tensors.keys() - expected.keys()):
         raise CheckpointError(f"{path}: the tensor {foreign[0]} is not part of its network")
     for name, tensor in tensors.items():
-        if tensor.shape != expected[name].shape:
-            raise CheckpointError(
-                f"{path}: {name} has shape {tuple(tensor.shape)}, "
-                f"but its network needs {tuple(expected[name].shape)}"
-            )
+        if (found := _kind(tensor)) != (needed := _kind(expected[name])):
+            raise CheckpointError(f"{path}: {name} is {found}, but its network needs {needed}")
         if not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{path}: {name} holds values that are not finite numbers")
-    network.load_state_dict(tensors)
+    network.to_empty(device="cpu").load_state_dict(tensors)
     network.requires_grad_(False)
     return Checkpoint(header.name, path, network.eval(), header.record)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
 def read_header(name_or_path: str | Path) -> Header:
@@ -110,22 +117,13 @@ def read_header(name_or_path: str | Path) -> Header:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            names = file.keys()
-            sizes = [file.get_slice(name).get_shape() for name in names]
+            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
     except (safetensors.SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: not a readable weights file ({error})") from error
     if "nelu" not in metadata:
         raise CheckpointError(f"{path}: a safetensors file, but not one of nelu's")
     config, record = _parse(path, metadata["nelu"])
-    parameters = sum(_product(size) for size in sizes)
-    return Header(path.stem, path, config, record, parameters)
-
-
-def _product(size: list[int]) -> int:
-    product = 1
-    for length in size:
-        product *= length
-    return product
+    return Header(path.stem, path, config, record, sum(map(math.prod, shapes)))
 
 
 def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
@@ -140,10 +138,13 @@ def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
         config = _FAMILIES[description["network"]](**description["config"])
         known = {entry.name for entry in fields(TrainingRecord)}
         record = {name: value for name, value in description["record"].items() if name in known}
-        record["data"] = tuple(record.get("data", ()))
+        record["data"] = tuple(map(str, record.get("data", ())))
+        levels = record.get("validation", {})
+        record["validation"] = {str(level): float(psnr) for level, psnr in levels.items()}
         return config, TrainingRecord(**record)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: its description is damaged ({error})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        fault = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{path}: its description is damaged ({fault})") from error
 
 
 def resolve(name_or_path: str | Path) -> Path:

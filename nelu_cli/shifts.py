@@ -29,23 +29,26 @@ def shift_average(
     image:
         (B, C, H, W), any floating dtype and range.
     shifts:
-        Offsets (down, right) ≥ 0, as of :func:`every_shift`.
+        Offsets (down, right) ≥ 0, as of :func:`every_shift`; at least one.
     margin:
-        Width of the mirrored border around each copy. From the radius of fn's receptive field up,
-        what fn does at its own border has no influence.
+        Width of the mirrored border around each copy, at least the largest offset. From the radius
+        of fn's receptive field up, what fn does at its own border has no influence.
 
     References
     ----------
     Section "Natural images" of the paper and the figure of its appendix.
     """
+    offsets = [offset for shift in shifts for offset in shift]
+    if not offsets or min(offsets) < 0:
+        raise ValueError("there must be at least one shift, and none negative")
+    largest = max(offsets)
+    if margin < largest:
+        raise ValueError(f"the margin ({margin}) must be at least the largest shift ({largest})")
     height, width = image.shape[-2:]
-    largest = max(max(shift) for shift in shifts)
     padded = pad_image(image, *(margin, margin + largest) * 2)
     total = torch.zeros_like(image)
     for down, right in shifts:
         copy = padded[..., down : down + height + 2 * margin, right : right + width + 2 * margin]
         top, left = margin - down, margin - right
-        if min(top, left) < 0:
-            raise ValueError(f"the margin ({margin}) must be at least the largest shift")
         total += fn(copy)[..., top : top + height, left : left + width]
     return total / len(shifts)
