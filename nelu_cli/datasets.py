@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from nelu_cli.errors import DatasetError
+from nelu_cli import downloads, images
+from nelu_cli.errors import DatasetError, ImageError
+from nelu_cli.images.picture import rescale
 
 __all__ = [
     "SAMPLES",
@@ -24,6 +26,7 @@ __all__ = [
     "cache_dir",
     "find",
     "load_clean",
+    "load_pixels",
     "noise_seed",
 ]
 
@@ -32,7 +35,6 @@ NoiseKind = Literal["gaussian", "poisson", "speckle", "uniform", "spatial"]
 SAMPLES = "samples"
 """Photographs that come with scikit-image: something to try with, not a benchmark."""
 _SAMPLE_FILES = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png")
-_EXTENSIONS = {".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".ppm", ".pgm"}
 
 
 @dataclass(frozen=True)
@@ -53,29 +55,37 @@ def cache_dir() -> Path:
 
 
 def find(name: str, data_dir: Path | None = None) -> ImageSet:
-    """Find a set by its name, or by the path of a folder (walked recursively)."""
+    """Find a set by its name, or by the path of a folder (walked recursively).
+
+    What begins with a dot, such as ``./bsd68``, is a path only.
+    """
     if name == SAMPLES:
         return _samples()
     roots = [data_dir] if data_dir else []
     if environment := os.environ.get("NELU_DATA"):
         roots.append(Path(environment))
     roots.append(cache_dir())
-    for folder in [*(root / name for root in roots), Path(name)]:
+    named = [] if name.startswith(".") else [root / name for root in roots]
+    for folder in [*named, Path(name)]:
         if folder.is_dir():
-            paths = tuple(
-                sorted(
-                    path
-                    for path in folder.rglob("*")
-                    if path.suffix.lower() in _EXTENSIONS and not path.name.startswith(".")
-                )
-            )
+            paths = tuple(sorted(filter(_is_picture, folder.rglob("*"))))
             if not paths:
                 raise DatasetError(f"{folder}: no pictures in this folder")
-            return ImageSet(Path(name).name, paths)
+            return ImageSet(Path(os.path.abspath(folder)).name or name, paths)
+    if public := downloads.CATALOGUE.get(name):
+        raise DatasetError(
+            f"{name}: not on this machine; run `nelu data fetch {name}`, or put the files of "
+            f"{public.source} into {roots[0] / name} by hand"
+        )
+    places = ", ".join(map(str, roots))
     raise DatasetError(
-        f"{name}: no such dataset; give a folder of pictures, put the pictures into "
-        f"{roots[0] / name}, or try `nelu data list`"
+        f"{name}: no such dataset in {places}, and no such folder; see `nelu data list`"
     )
+
+
+def _is_picture(path: Path) -> bool:
+    known = path.suffix.lower() in images.EXTENSIONS
+    return known and not path.name.startswith(".") and path.is_file()
 
 
 def _samples() -> ImageSet:
@@ -89,13 +99,23 @@ def _samples() -> ImageSet:
 
 
 def load_pixels(path: Path, channels: int) -> NDArray[np.uint8]:
-    """8-bit pixels (H, W, channels); one channel of a colour picture is its Rec. 601 luma."""
+    """8-bit pixels (H, W, channels); one channel of a colour picture is its Rec. 601 luma.
+
+    Greater depths are rounded to 8 bits, white staying white; alpha is dropped; of a stack, the
+    first picture is taken.
+    """
     try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    except (OSError, ValueError, SyntaxError) as error:
-        raise DatasetError(f"{path}: cannot be read ({error})") from error
-    return pixels.reshape(*pixels.shape[:2], channels)
+        picture = images.read(path)
+    except ImageError as error:
+        raise DatasetError(str(error)) from error
+    stored = picture.pixels if picture.pixels.ndim == 3 else picture.pixels[0]
+    height, width, bands = stored.shape
+    mode = "CMYK" if picture.metadata.cmyk else {1: "L", 3: "RGB"}.get(bands)
+    if mode is None:
+        raise DatasetError(f"{path}: has {bands} channels; a dataset needs grey or colour pictures")
+    image = Image.frombytes(mode, (width, height), rescale(stored, np.uint8).tobytes())
+    pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
+    return pixels.reshape(height, width, channels)
 
 
 def load_clean(path: Path, channels: int) -> NDArray[np.float32]:

@@ -67,7 +67,10 @@ class PatchSource:
         return clean, clean + noise * np.float32(sigma255 / 255), sigma255
 
     def _cut(self, rng: np.random.Generator, pixels: Pixels, patch: int) -> Pixels:
-        """A square patch, now and then of a picture scaled down, for detail of all sizes."""
+        """A square patch, now and then of a picture scaled down, for detail of all sizes.
+
+        A picture smaller than the patch is scaled up: smooth, but better than leaving it out.
+        """
         height, width = pixels.shape[:2]
         side = patch
         if height * width > LARGE and rng.integers(2):
@@ -84,10 +87,12 @@ class PatchSource:
 
 def load_pictures(paths: Sequence[Path], channels: int) -> tuple[list[Pixels], int]:
     """Decode pictures into memory; return them and how many could not be read."""
+    if not paths:
+        raise DatasetError("there are no pictures to train on")
     pictures, unreadable = [], 0
     for path in paths:
         try:
-            pictures.append(np.ascontiguousarray(load_pixels(path, channels)))
+            pictures.append(load_pixels(path, channels))
         except DatasetError:
             unreadable += 1
     if not pictures:

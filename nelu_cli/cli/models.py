@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from nelu_cli.checkpoints import Header
 
 
 def models(
@@ -13,46 +16,70 @@ def models(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """List the bundled models, or tell everything about one."""
+    """List the bundled models, or tell about one."""
     from rich.table import Table
+    from rich.text import Text
 
     from nelu_cli import checkpoints
-    from nelu_cli.networks import DeepAutoencoder
     from nelu_cli.reporting import stdout_console
 
-    names = [name] if name else checkpoints.bundled()
-    headers = [checkpoints.read_header(name) for name in names]
+    headers = [checkpoints.read_header(each) for each in ([name] if name else checkpoints.bundled())]
     if as_json:
-        described = []
-        for header in headers:
-            entry = {
-                "name": header.name,
-                "file": str(header.path),
-                "bytes": header.path.stat().st_size,
-                "parameters": header.parameters,
-                "network": header.config.family,
-                "config": asdict(header.config),
-                "record": asdict(header.record),
-            }
-            network = checkpoints.load(header.path).network
-            if isinstance(network, DeepAutoencoder):
-                entry["tau"] = network.thresholds()
-            described.append(entry)
+        described = [_everything(header) for header in headers]
         typer.echo(json.dumps(described[0] if name else described, indent=2))
         return
-    table = Table(box=None, pad_edge=False)
-    for title in ("model", "MB", "parameters", "channels", "trained on", "noise σ", "PSNR in dB"):
-        table.add_column(title, justify="right" if title in ("MB", "parameters") else "left")
-    for header in headers:
-        record = header.record
-        measured = " ".join(f"{sigma}: {psnr:.2f}" for sigma, psnr in record.validation.items())
-        table.add_row(
-            header.name,
-            f"{header.path.stat().st_size / 1e6:.1f}",
-            f"{header.parameters:,}",
-            str(header.config.channels),
-            ", ".join(record.data),
-            record.sigma,
-            f"{measured} ({record.validated_on})" if measured else "",
-        )
-    stdout_console().print(table if headers else "No models are bundled.")
+    table = Table(box=None, pad_edge=False, show_header=not name)
+    rows = [_summary(header) for header in headers]
+    if name:
+        for title, value in (rows[0] | _origin(headers[0])).items():
+            table.add_row(title, Text(value))
+    else:
+        for title in rows[0] if rows else ():
+            table.add_column(title, justify="right" if title in ("MB", "parameters") else "left")
+        for row in rows:
+            table.add_row(*map(Text, row.values()))
+    stdout_console().print(table if rows else "No models are bundled.", soft_wrap=False)
+
+
+def _summary(header: "Header") -> dict[str, str]:
+    record = header.record
+    measured = " ".join(f"{sigma}: {psnr:.2f}" for sigma, psnr in record.validation.items())
+    return {
+        "model": header.name,
+        "MB": f"{header.path.stat().st_size / 1e6:.1f}",
+        "parameters": f"{header.parameters:,}",
+        "channels": str(header.config.channels),
+        "trained on": ", ".join(record.data),
+        "noise σ": record.sigma,
+        "PSNR in dB": f"{measured} ({record.validated_on})" if measured else "",
+    }
+
+
+def _origin(header: "Header") -> dict[str, str]:
+    record = header.record
+    return {
+        "file": str(header.path),
+        "network": header.config.family,
+        "training": f"{record.steps:,} steps, {record.hours:g} hours, seed {record.seed}",
+        "command": record.command,
+        "made": f"{record.date} by nelu {record.version}",
+    }
+
+
+def _everything(header: "Header") -> dict[str, Any]:
+    from nelu_cli import checkpoints
+    from nelu_cli.networks import DeepAutoencoder
+
+    network = checkpoints.load(header.path).network
+    entry = {
+        "name": header.name,
+        "file": str(header.path),
+        "bytes": header.path.stat().st_size,
+        "parameters": header.parameters,
+        "network": header.config.family,
+        "config": asdict(header.config),
+        "record": asdict(header.record),
+    }
+    if isinstance(network, DeepAutoencoder):
+        entry["tau"] = network.thresholds()  # of each scale, one for each channel
+    return entry
