@@ -1,7 +1,11 @@
 """Laws of the shrinkage operators."""
 
 import importlib
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -627,3 +631,19 @@ def test_the_accelerated_layer_is_algorithm_2_and_learns_its_weights() -> None:
 @pytest.mark.parametrize("layer", [NeLU(16), AcceleratedNeLU()])
 def test_layers_describe_themselves(layer: nn.Module) -> None:
     assert repr(layer).startswith(("NeLU(16", "AcceleratedNeLU(steps=10"))
+
+
+def test_the_benchmark_runs_and_finds_newton_at_the_optimum() -> None:
+    tiny = ["--shape", "2", "16", "3", "3", "--rounds", "1", "--max-steps", "50", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.operators", *tiny],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    distances = {row["method"]: row["distance"] for row in rows}
+    assert {row["memory_format"] for row in rows} == {"channels_last", "contiguous"}
+    assert distances["NeLU, Newton"] < 1e-6 < distances["Algorithm 2, N=10"]

@@ -1,0 +1,299 @@
+"""The package as a whole: its layers, its command line, and the wheel that is installed."""
+
+import ast
+import graphlib
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from nelu_cli import __version__, errors
+from nelu_cli.cli import app
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "nelu_cli"
+
+LAYERS: dict[str, set[str]] = {
+    # What each module may import from the package besides ``errors``; data flows one way.
+    "errors": set(),
+    "atomic": set(),
+    "batch": set(),
+    "operators": set(),
+    "padding": set(),
+    "reporting": set(),
+    "tiling": set(),
+    "images": {"atomic"},
+    "downloads": {"atomic"},
+    "shifts": {"padding"},
+    "networks": {"operators", "padding"},
+    "checkpoints": {"atomic", "networks"},
+    "denoising": {"checkpoints", "images", "networks", "padding", "shifts", "tiling"},
+    "datasets": {"images"},
+    "patches": {"datasets"},
+    "evaluation": {"datasets", "denoising"},
+    "figures": {"atomic", "evaluation"},
+    "training": {
+        "atomic",
+        "checkpoints",
+        "datasets",
+        "evaluation",
+        "figures",
+        "networks",
+        "patches",
+    },
+    "experiments": {
+        "atomic",
+        "checkpoints",
+        "datasets",
+        "denoising",
+        "evaluation",
+        "figures",
+        "networks",
+        "operators",
+        "shifts",
+    },
+}
+WITHOUT_TORCH = ["atomic", "batch", "cli", "datasets", "downloads", "errors", "images", "reporting"]
+FREE = {"__init__", "__main__", "cli"}  # may import anything (cli: inside functions)
+COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-7]|10[0-7]|[34]8;)[\d;]*m")
+
+
+# Layers
+
+
+def module_of(path: Path) -> str:
+    """The module or package directly under nelu_cli to which a file belongs."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Names of modules of the package that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            source = node.module or ""
+            names = [f"{source}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "nelu_cli" and rest not in ("", "__version__"):
+                yield rest.split(".")[0]
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {module_of(path) for path in PACKAGE.rglob("*.py")} == LAYERS.keys() | FREE
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_of)
+def test_imports_go_one_way(path: Path) -> None:
+    module = module_of(path)
+    if module not in FREE:
+        allowed = LAYERS[module] | {module, "errors"}
+        assert set(imported_modules(path)) <= allowed
+
+
+def test_layers_have_no_cycle() -> None:
+    assert set(graphlib.TopologicalSorter(LAYERS).static_order()) == LAYERS.keys()
+
+
+def test_errors_are_all_listed_and_all_nelu_errors() -> None:
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    }
+    assert set(errors.__all__) == defined
+    assert all(issubclass(getattr(errors, name), errors.NeluError) for name in defined)
+
+
+# The command line
+
+
+def commands() -> list[list[str]]:
+    """Every command and sub-command, [] being ``nelu`` itself."""
+    found: list[list[str]] = []
+    waiting: list[tuple[list[str], object]] = [([], typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        found.append(name)
+        children: dict[str, object] = getattr(command, "commands", {})
+        waiting += [([*name, child], value) for child, value in children.items()]
+    return found
+
+
+def run(*arguments: str, **environment: str) -> str:
+    """Standard output of ``python arguments``, outside the checkout, not on a terminal."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS")
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={"PYTHONPATH": str(ROOT), **inherited, **environment},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def nelu(*arguments: str, **environment: str) -> str:
+    return run("-m", "nelu_cli", *arguments, **environment)
+
+
+def test_the_walk_finds_the_commands() -> None:
+    assert [] in commands()
+    assert ["denoise"] in commands()
+    assert ["data", "list"] in commands()
+
+
+def test_help_and_version_answer_without_torch() -> None:
+    lines = [[*command, option] for command in commands() for option in ("--help", "-h")]
+    lines.append(["--version"])
+    script = (
+        "import json, sys\n"
+        "from nelu_cli.cli import run\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    assert run(line) == 0, line\n"
+        "print(json.dumps(sorted({'torch', 'numpy', 'matplotlib', 'skimage'} & set(sys.modules))))"
+    )
+    output = run("-c", script, json.dumps(lines))
+    assert output.splitlines()[-1] == "[]"
+    assert output.count("Usage: nelu") == len(lines) - 1
+    assert f"nelu {__version__}" in output.splitlines()
+
+
+def test_light_modules_and_the_package_itself_do_not_import_torch() -> None:
+    names = ", ".join(["nelu_cli", *(f"nelu_cli.{name}" for name in WITHOUT_TORCH)])
+    assert run("-c", f"import sys, {names}; print('torch' in sys.modules)") == "False\n"
+
+
+def test_every_command_and_option_explains_itself() -> None:
+    for name in commands():
+        command = typer.main.get_command(app)
+        for part in name:
+            command = command.commands[part]  # type: ignore[attr-defined]
+        assert command.help, name
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (name, parameter.name)
+
+
+def test_python_dash_m_is_nelu() -> None:
+    assert nelu("--version") == f"nelu {__version__}\n"
+
+
+def test_no_command_shows_the_help() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "nelu_cli"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "Usage: nelu" in done.stdout + done.stderr
+    assert done.returncode == 2
+
+
+def test_no_color_is_honoured() -> None:
+    assert COLOUR.search(nelu("--help", FORCE_COLOR="1"))
+    assert not COLOUR.search(nelu("--help", FORCE_COLOR="1", NO_COLOR="1"))
+    assert "\x1b" not in nelu("--help")
+
+
+def test_bash_completion_lists_the_commands() -> None:
+    asked = {"_NELU_COMPLETE": "complete_bash", "COMP_WORDS": "nelu ", "COMP_CWORD": "1"}
+    expected = {name[0] for name in commands() if len(name) == 1}
+    assert set(nelu(**asked).split()) == expected
+
+
+def test_zsh_completion_completes_a_command() -> None:
+    asked = {"_NELU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "nelu deno"}
+    assert '"denoise"' in nelu(**asked)
+
+
+def test_fish_completion_completes_an_option() -> None:
+    asked = {
+        "_NELU_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": "nelu denoise --",
+    }
+    assert "--help" in nelu(**asked)
+
+
+# The gate
+
+
+def test_pre_commit_and_the_readme_check_the_same() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    line = re.search(r"^<!-- test -->\n```sh\n(.*)\n```$", readme, re.MULTILINE)
+    hooks = re.findall(r"entry: (.*)", (ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    assert line, "README.md: no code block of one line follows the line <!-- test -->"
+    assert line[1].split(" && ")[-len(hooks) :] == hooks
+
+
+# The wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run("-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_the_package_and_its_data_alone(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    here = {
+        path.relative_to(ROOT).as_posix()
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    weights = {f"nelu_cli/weights/{path.name}" for path in (ROOT / "weights").glob("*.safetensors")}
+    assert "nelu_cli/py.typed" in here
+    information = {name for name in names if ".dist-info/" in name}
+    assert {
+        name for name in names - information if not name.startswith("nelu_cli/weights/")
+    } == here
+    assert weights <= names
+    assert any(name.endswith("LICENSE") for name in information)
+
+
+def test_an_installed_wheel_loads_its_weights_outside_the_checkout(
+    wheel: Path, tmp_path: Path
+) -> None:
+    installed = tmp_path / "installed"
+    run(
+        *("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
+        *("--no-index", "--target", str(installed), str(wheel)),
+    )
+    script = (
+        "import nelu_cli\n"
+        "from nelu_cli import checkpoints\n"
+        "print(nelu_cli.__file__)\n"
+        "for name in checkpoints.bundled():\n"
+        "    print(checkpoints.load(name).path)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    package, *loaded = [Path(line) for line in done.stdout.splitlines()]
+    assert package == installed / "nelu_cli" / "__init__.py"
+    shipped = sorted(path.name for path in (ROOT / "weights").glob("*.safetensors"))
+    assert shipped, "there are no weights to ship"
+    assert loaded == [installed / "nelu_cli" / "weights" / name for name in shipped]
