@@ -106,6 +106,14 @@ def test_layers_have_no_cycle() -> None:
     assert set(graphlib.TopologicalSorter(LAYERS).static_order()) == LAYERS.keys()
 
 
+def test_contributors_read_the_same_table() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", text, re.MULTILINE)
+    written = {module: set(re.findall(r"\w+", allowed)) for module, allowed in rows}
+    del written["cli"]
+    assert written == LAYERS
+
+
 def test_errors_are_all_listed_and_all_nelu_errors() -> None:
     defined = {
         name
@@ -132,7 +140,7 @@ def commands() -> list[list[str]]:
 
 
 def run(*arguments: str, **environment: str) -> str:
-    """Standard output of ``python arguments``, outside the checkout, not on a terminal."""
+    """Standard output of ``python arguments``, which must succeed; not on a terminal."""
     inherited = {
         name: value
         for name, value in os.environ.items()
