@@ -183,7 +183,7 @@ class PaperAutoencoder(Network):
 
     def encode(self, patches: Tensor) -> Tensor:
         """Patches (B, P, entries) to coefficients u = W·y (B, P, filters)."""
-        analysis = self.analysis
+        analysis: Tensor = self.analysis
         if self.config.pass_through:
             planes = analysis.view(len(analysis), self.config.channels, -1)
             analysis = (planes - planes.mean(-1, keepdim=True)).flatten(1)
@@ -237,8 +237,9 @@ class ZeroMeanConv(nn.Conv2d):
         self.colours = colours
 
     def forward(self, image: Tensor) -> Tensor:
-        planes = self.weight.unflatten(1, (self.colours, -1))  # (widths[0], colours, cell², 3, 3)
-        weight = (planes - planes.mean((2, 3, 4), keepdim=True)).flatten(1, 2)
+        # (width, colours · cell², 3, 3) to (width, colours, everything else)
+        planes = self.weight.reshape(self.out_channels, self.colours, -1)
+        weight = (planes - planes.mean(2, keepdim=True)).view(self.weight.shape)
         return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
 
 
@@ -335,7 +336,7 @@ def _deep_halo(config: DeepConfig, cell: int) -> int:
     reach = 0  # in pixels
     for scale, blocks in enumerate(config.blocks):
         reach += 2 * 2 * blocks * cell * 2**scale
-    coarsest = cell * 2 ** (len(config.blocks) - 1)
+    coarsest: int = cell * 2 ** (len(config.blocks) - 1)
     if config.activation == "nelu" and config.window > 1:
         reach += (operators.WINDOW_STEPS + 1) * (config.window // 2) * coarsest
     reach += 2 * cell  # head and tail

@@ -257,7 +257,7 @@ class _Run:
 
     def save_state(self, name: str) -> None:
         """Everything that an exact resume needs."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         names = [name for name, _ in self.network.named_parameters()]
         for key, network in (("weights", self.network), ("ema", self.averaged)):
             tensors |= {f"{key}.{n}": p.detach() for n, p in network.named_parameters()}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,16 +190,17 @@ def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
         train(replace(config, data=("missing",)), TINY_DEEP, tmp_path / "run")
     with pytest.raises(TrainingError, match="nothing to validate on"):
         train(replace(config, hold_out=0), TINY_DEEP, tmp_path / "run")
-    for wrong in (
+    wrong_settings: list[dict[str, Any]] = [
         {"steps": None, "minutes": None},
         {"steps": -1},
         {"sigma255": (20.0, 10.0)},
         {"contrast": (0.0, 1.0)},
         {"final_patch": 8},
         {"loss": "hinge"},
-    ):
+    ]
+    for wrong in wrong_settings:
         with pytest.raises(TrainingError):
-            replace(config, **wrong)  # type: ignore[arg-type]
+            replace(config, **wrong)
     train(replace(config, steps=1), TINY_DEEP, tmp_path / "run")
     (tmp_path / "run/state.safetensors").write_bytes(b"cut off")
     with pytest.raises(TrainingError, match="cannot be resumed"):

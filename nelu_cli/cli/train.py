@@ -148,7 +148,7 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    length = {"steps": steps, "minutes": minutes} if steps or minutes else {}
+    length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     if resume:
         from dataclasses import replace
 
