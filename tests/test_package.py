@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "networks": {"operators", "padding"},
     "checkpoints": {"atomic", "networks"},
     "denoising": {"checkpoints", "images", "networks", "padding", "shifts", "tiling"},
-    "datasets": {"images"},
+    "datasets": {"downloads", "images"},
     "patches": {"datasets"},
     "evaluation": {"datasets", "denoising"},
     "figures": {"atomic", "evaluation"},
