@@ -43,7 +43,7 @@ DIVERGED = 30.0  # times the running mean of the loss
 class TrainConfig:
     """Everything that decides the result of a run, beside the network's own config."""
 
-    data: tuple[str, ...] = ("cbsd432", "photos")
+    data: tuple[str, ...] = ("cbsd432",)
     validate: str | None = None
     """Name of the validation set; without one, the pictures held out of training."""
     hold_out: int = 10

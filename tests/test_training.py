@@ -316,3 +316,15 @@ def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path) -> N
     assert checkpoint.network.config == PaperConfig()
     assert checkpoint.record.sigma == "15"
     assert checkpoint.record.command.startswith("nelu ")
+
+
+def test_without_data_it_trains_on_samples_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NELU_DATA", raising=False)
+    monkeypatch.setenv("NELU_CACHE", str(tmp_path))
+    out = tmp_path / "run"
+    tiny = ("--network", "deep", "--widths", "4", "--blocks", "0", "--steps", "1")
+    assert cli.run(["train", *tiny, "--out", str(out)]) == 0
+    assert "training on a few sample pictures" in capsys.readouterr().err
+    assert checkpoints.load(out / "last.safetensors").record.data == ("samples",)

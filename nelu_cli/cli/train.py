@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,7 +47,10 @@ def train(
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Training pictures: a dataset's name or any folder. Repeatable."),
+        typer.Option(
+            help="Training pictures: a dataset's name or any folder. Repeatable. "
+            "[default: cbsd432, or samples where that is missing]"
+        ),
     ] = None,
     validate: Annotated[
         str | None, typer.Option(help="Dataset to validate on [default: pictures held out].")
@@ -94,7 +98,7 @@ def train(
     batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
     final_patch: Annotated[
-        int | None, typer.Option(help="Side of a patch in the last fifth of the run.")
+        int | None, typer.Option(help="The same in the last fifth of the run [default: --patch].")
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     cooldown: Annotated[
@@ -113,6 +117,8 @@ def train(
     """Train a denoiser. Interrupt it at any time; --resume goes on exactly where it was."""
     if network not in NETWORKS or recipe not in RECIPES:
         raise UsageError(f"--network is one of {NETWORKS}, --recipe one of {RECIPES}")
+    if recipe == "paper" and network != "paper":
+        raise UsageError("--recipe paper is for --network paper")
     if steps is not None and minutes is not None:
         raise UsageError("give --steps or --minutes, not both")
     folder = out or Path("runs") / network
@@ -125,12 +131,13 @@ def train(
         "loss": loss,
         "batch": batch,
         "patch": patch,
-        "final_patch": max(final_patch or 0, patch or 0) or None,
+        "final_patch": final_patch,
         "lr": lr,
         "cooldown": cooldown,
         "seed": seed,
         "validate_every": validate_every,
     }
+    length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
         shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": window}
@@ -148,23 +155,22 @@ def train(
 
     if threads:
         torch.set_num_threads(threads)
-    length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     if resume:
-        from dataclasses import replace
-
         config, network_config = load_run(folder)
         config = replace(config, **length)
     else:
-        defaults = DEFAULTS["paper, --recipe paper" if recipe == "paper" else network]
-        if recipe == "paper" and network != "paper":
-            raise UsageError("--recipe paper is for --network paper")
-        chosen = defaults | {name: value for name, value in given.items() if value is not None}
-        config = TrainConfig(**chosen | length)
-        family = DeepConfig if network == "deep" else PaperConfig
         try:
+            family = DeepConfig if network == "deep" else PaperConfig
             network_config = family(**{k: v for k, v in shape.items() if v is not None})
         except ValueError as error:
             raise UsageError(str(error)) from error
+        chosen = DEFAULTS["paper, --recipe paper" if recipe == "paper" else network] | length
+        chosen |= {name: value for name, value in given.items() if value is not None}
+        if patch and not final_patch:
+            chosen["final_patch"] = patch
+        if not data:
+            chosen["data"] = _default_data(data_dir)
+        config = TrainConfig(**chosen)
     _run(config, network_config, folder, data_dir, resume, start_from, quiet)
 
 
@@ -240,6 +246,21 @@ class _Display:
             self.console.print(f"step {event.step}: validation PSNR {levels}", markup=False)
         elif not self.moving and event.step % 500 == 0:
             self.console.print(text, markup=False)
+
+
+def _default_data(data_dir: Path | None) -> tuple[str, ...]:
+    from nelu_cli.datasets import SAMPLES, find
+    from nelu_cli.errors import DatasetError
+
+    try:
+        return (find("cbsd432", data_dir).name,)
+    except DatasetError:
+        print(
+            "nelu: training on a few sample pictures, enough to try it; name your own with --data, "
+            "or run nelu data fetch cbsd432",
+            file=sys.stderr,
+        )
+        return (SAMPLES,)
 
 
 def _range(option: str, text: str | None) -> tuple[float, float] | None:
