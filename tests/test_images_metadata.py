@@ -133,6 +133,18 @@ def test_pixels_are_turned_when_the_tag_goes(orientation: int, format: str, stri
     assert np.array_equal(again.pixels, np.asarray(expected))
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_heic_is_turned_by_its_decoder(orientation: int) -> None:
+    pytest.importorskip("pillow_heif")
+    picture = picture_with(orientation)
+    expected = ImageOps.exif_transpose(pillow(written(picture, "PNG")))
+    again = read(written(picture, "HEIF"))
+    assert again.metadata.orientation == 1
+    assert again.metadata.exif
+    assert again.pixels.shape == np.asarray(expected).shape
+    assert np.abs(again.pixels.astype(int) - np.asarray(expected)).mean() < 3
+
+
 def test_alpha_and_resolution_turn_with_the_pixels() -> None:
     picture = picture_with(6)
     picture = replace(picture, alpha=picture.pixels[..., 0])
@@ -172,6 +184,13 @@ def test_big_endian_exif_is_understood() -> None:
     picture = replace(picture_with(), metadata=Metadata(exif=block))
     assert picture.metadata.orientation == 5
     assert Image.open(io.BytesIO(written(picture, "TIFF"))).getexif()[274] == 5
+
+
+def test_a_grey_profile_does_not_follow_into_rgb() -> None:
+    profile = PROFILE[:16] + b"GRAY" + PROFILE[20:]
+    picture = replace(picture_with(channels=1), metadata=Metadata(icc=profile))
+    assert read(written(picture, "JPEG")).metadata.icc == profile
+    assert read(written(picture, "WEBP")).metadata.icc is None
 
 
 # PNG

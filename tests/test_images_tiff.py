@@ -201,6 +201,15 @@ def test_tags_of_every_page_are_kept() -> None:
         assert np.array_equal(after.asarray(), pixels)
 
 
+@pytest.mark.parametrize("value", [(0, 0), (300, 0), (0, 1)])
+def test_nonsense_resolution_is_no_obstacle(value: tuple[int, int]) -> None:
+    data = bytearray(made(noise(8, 9), metadata=None, resolution=((4321, 7), (4321, 7))))
+    at = data.index(struct.pack("<II", 4321, 7))
+    struct.pack_into("<II", data, at, *value)
+    assert read(bytes(data)).metadata.dpi is None
+    assert read(again(bytes(data))).metadata.dpi is None
+
+
 def test_geotiff_tags_are_kept() -> None:
     tags = [
         (33550, "d", 3, (10.0, 10.0, 0.0), True),

@@ -25,13 +25,17 @@ def probe(stream: BinaryIO) -> Header:
 
 
 def read(stream: BinaryIO) -> Picture:
-    """Decode the primary picture upright; 10 and 12 bits fill 16."""
+    """Decode the primary picture; 10 and 12 bits fill 16.
+
+    The decoder applies the orientation, so the tag is set back to upright.
+    """
     image = _open(stream)
     samples: Array = np.asarray(image)
     if samples.ndim == 2:
         samples = samples[..., None]
     alpha = samples.shape[-1] in (2, 4)
-    info = image.info
+    info = dict(image.info)
+    _module().set_orientation(info)
     metadata = Metadata(
         icc=info.get("icc_profile") or None,
         exif=(info.get("exif") or b"").removeprefix(b"Exif\0\0") or None,

@@ -76,7 +76,7 @@ def write(picture: Picture, stream: BinaryIO, format: str) -> None:
     metadata = picture.metadata
     image = _image(picture, widen=format in ("WEBP", "AVIF"))
     options: dict[str, Any] = {}
-    if metadata.icc:
+    if metadata.icc and not (image.mode.startswith("RGB") and metadata.icc[16:20] == b"GRAY"):
         options["icc_profile"] = metadata.icc
     if metadata.exif:
         options["exif"] = (b"Exif\0\0" if format == "JPEG" else b"") + metadata.exif

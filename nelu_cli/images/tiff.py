@@ -48,6 +48,7 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
 }
 _EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
+_BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
@@ -64,7 +65,7 @@ def read(stream: BinaryIO) -> Picture:
         directories = _directories(file, stream)
         series = _main_series(file)
         page = series.keyframe
-        samples = series.asarray()
+        samples = series.asarray(buffersize=_BUFFER_BYTES)
         samples = samples.reshape(-1, *page.shape)  # pages first
         if "S" in page.axes:
             samples = np.moveaxis(samples, 1 + page.axes.index("S"), -1)
@@ -303,17 +304,19 @@ def _resolution(
         return None
     number = struct.unpack(f"{order}H", unit)[0] if unit and len(unit) == 2 else 2
     ratios = struct.unpack(f"{order}II", across), struct.unpack(f"{order}II", down)
+    if ratios[0][1] == 0 or ratios[1][1] == 0:
+        return None
     return ratios, number if number in (1, 2, 3) else 1
 
 
 def _dpi(directory: exif.Directory, order: str) -> tuple[float, float] | None:
     """Pixels per inch, if the file speaks of inches or centimetres."""
     resolution = _resolution(directory, order)
-    if resolution is None or resolution[1] == 1 or 0 in (*resolution[0][0], *resolution[0][1]):
+    if resolution is None or resolution[1] == 1:
         return None
     scale = 2.54 if resolution[1] == 3 else 1.0
     across, down = (scale * top / bottom for top, bottom in resolution[0])
-    return across, down
+    return (across, down) if across and down else None
 
 
 def _default_layout(picture: Picture) -> TiffLayout:
