@@ -68,8 +68,9 @@ def nelu_each(coeffs: Tensor, lam: Tensor) -> Tensor:
     Σ_inactive uᵢ² / (1 − kλ²); see :func:`nelu_cli.operators.nelu`, which has one λ for all.
     """
     energy = coeffs.square().sort(dim=-1, descending=True).values
-    tail = energy.flip(-1).cumsum(-1).flip(-1)  # (..., d): inactive energy for k = 0 … d - 1
-    k = torch.arange(coeffs.shape[-1], dtype=coeffs.dtype)
+    tail = energy.flip(-1).cumsum(-1).flip(-1)
+    tail = torch.cat([tail, torch.zeros_like(tail[..., :1])], -1)  # inactive energy, k = 0 … d
+    k = torch.arange(tail.shape[-1], dtype=coeffs.dtype)
     room = 1 - k * lam.square().unsqueeze(-1)
     residual = torch.where(room > 0, tail / room, torch.inf).amin(-1)
     return soft_threshold(coeffs, (lam * residual.sqrt()).unsqueeze(-1))

@@ -61,7 +61,7 @@ class TrainableConfig(Config):
     trained_sigma: float = 0.1
     sigmas: tuple[float, ...] = SIGMAS
     transforms: tuple[Transform, ...] = ("gaussian", "orthogonal")
-    steps: int = 8000
+    steps: int = 3000
     batch: int = 256
     learning_rate: float = 1e-2
     iterations: int = 10  # N of Algorithm 2
@@ -76,14 +76,14 @@ class TrainableConfig(Config):
 class SparseCodingConfig(TrainableConfig):
     @classmethod
     def quick(cls) -> Self:
-        return cls(steps=1500, batch=128)
+        return cls(steps=500, batch=128)
 
 
 @dataclass(frozen=True)
 class SignalDenoisingConfig(TrainableConfig):
     @classmethod
     def quick(cls) -> Self:
-        return cls(steps=1500, batch=128)
+        return cls(steps=500, batch=128)
 
 
 class SoftThreshold(nn.Module):
@@ -132,18 +132,26 @@ class _Fixed(nn.Module):
         return vectors @ self.matrix.T
 
 
+def _unrolled(config: TrainableConfig) -> AcceleratedNeLU:
+    """Algorithm 2, starting with steps long enough to reach z* (‖z*‖₂ ≈ √5) in ten."""
+    return AcceleratedNeLU(
+        steps=config.iterations, lam=0.15, step_size=0.3, momentum=0.5, proximal="soft"
+    )
+
+
 def _network(
     source: _Source, shrinkage: nn.Module, config: TrainableConfig, *, decode: bool
 ) -> nn.Module:
     """y → ẑ, or with ``decode`` y → x̂.
 
-    Both linear layers live in coordinates in which the training inputs are white: a change of
-    basis that they could absorb, but without which AdamW would not learn a Gaussian W in any
-    reasonable time. They start as a random orthogonal matrix and its inverse.
+    Both linear layers live in coordinates in which the training inputs are white with the variance
+    of z*: a change of basis that they could absorb, but without which AdamW would not learn a
+    Gaussian W in any reasonable time. They start as a random orthogonal matrix and its inverse.
     """
     generator = torch.Generator().manual_seed(config.seed)
     noisy = source.draw(100 * config.d, config.trained_sigma, generator)[0].double()
     values, vectors = torch.linalg.eigh(noisy.T @ noisy / len(noisy))
+    values = values / (config.nonzeros / config.d)
     start = torch.linalg.qr(torch.randn(config.d, config.d, generator=generator)).Q
     encoder, decoder = (nn.Linear(config.d, config.d, bias=False) for _ in range(2))
     encoder.weight = nn.Parameter(start.clone())
@@ -211,7 +219,7 @@ def _experiment(
         source = _Source.make(kind, config, generator)
         shrinkages = {
             SOFT: SoftThreshold(),
-            UNROLLED: AcceleratedNeLU(steps=config.iterations, proximal="soft"),
+            UNROLLED: _unrolled(config),
             EXACT: NeLU(config.d, per_channel=False),
         }
         networks = {
