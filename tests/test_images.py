@@ -585,6 +585,19 @@ def test_missing_extras_are_named(
     assert os.listdir(tmp_path) == []
 
 
+def test_missing_avif_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = Picture(noise(8, 8, 3), None, "PNG")
+    data = encoded(picture, "AVIF")
+    monkeypatch.setattr("PIL.AvifImagePlugin.SUPPORTED", False)
+    for act in (lambda: read(data), lambda: encoded(picture, "AVIF")):
+        with pytest.raises(ImageError, match="this build of Pillow has no AVIF; choose another"):
+            act()
+    monkeypatch.delattr("PIL.AvifImagePlugin")
+    monkeypatch.setitem(sys.modules, "PIL.AvifImagePlugin", None)
+    with pytest.raises(ImageError, match="AVIF needs a newer Pillow: pip install --upgrade pillow"):
+        read(data)
+
+
 # Writing to paths
 
 

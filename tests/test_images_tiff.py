@@ -327,6 +327,22 @@ def test_a_circular_chain_of_pages_is_damaged() -> None:
         read(bytes(data))
 
 
+def test_a_bomb_is_refused_from_its_header() -> None:
+    data = bytearray(made(noise(4, 4), metadata=None, compression="zlib"))
+    (offset,) = struct.unpack_from("<I", data, 4)
+    for tag in range(struct.unpack_from("<H", data, offset)[0]):
+        at = offset + 2 + 12 * tag
+        if struct.unpack_from("<H", data, at)[0] in (256, 257):  # width, height
+            struct.pack_into("<I", data, at + 8, 30_000)
+    with pytest.raises(ImageError, match=r"damaged TIFF file \(truncated\)"):
+        read(bytes(data))
+
+
+def test_an_empty_picture_may_be_very_small_on_disk() -> None:
+    data = made(np.zeros((2000, 3000), np.uint8), compression="zstd", metadata=None)
+    assert read(data).pixels.shape == (2000, 3000, 1)
+
+
 def test_all_pages_count_for_the_limit() -> None:
     data = made(noise(5, 10, 10))
     message = "10 x 10 x 5 pages pixels exceed the limit of 499"

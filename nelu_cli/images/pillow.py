@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import imagecodecs
 import numpy as np
-from PIL import AvifImagePlugin, BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin
+from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin
 
 from nelu_cli.images import exif
 from nelu_cli.images.picture import (
@@ -30,7 +30,6 @@ from nelu_cli.images.picture import (
 __all__ = ["probe", "read", "write"]
 
 _OPENERS: dict[str, Any] = {
-    "AVIF": AvifImagePlugin.AvifImageFile,
     "BMP": BmpImagePlugin.BmpImageFile,
     "GIF": GifImagePlugin.GifImageFile,
     "JPEG": JpegImagePlugin.JpegImageFile,
@@ -90,6 +89,7 @@ def write(picture: Picture, stream: BinaryIO, format: str) -> None:
         options |= {"lossless": not metadata.lossy, "quality": _QUALITY, "exact": True}
         options |= {"alpha_quality": 100}
     elif format == "AVIF":
+        _avif_opener()
         options |= {"quality": _QUALITY, "subsampling": "4:4:4"}
         if metadata.exif:  # Pillow looks into it, so it must be sound
             options["exif"] = exif.pack(*exif.unpack(metadata.exif)) or b""
@@ -100,8 +100,20 @@ def write(picture: Picture, stream: BinaryIO, format: str) -> None:
 
 def _open(stream: BinaryIO, format: str) -> Image.Image:
     stream.seek(0)
-    image: Image.Image = _OPENERS[format](stream)
+    opener = _avif_opener() if format == "AVIF" else _OPENERS[format]
+    image: Image.Image = opener(stream)
     return image
+
+
+def _avif_opener() -> Any:
+    """Pillow has AVIF since 11.3, if it was built with it."""
+    try:
+        from PIL import AvifImagePlugin
+    except ImportError:
+        raise Refusal("AVIF needs a newer Pillow: pip install --upgrade pillow") from None
+    if not AvifImagePlugin.SUPPORTED:
+        raise Refusal("this build of Pillow has no AVIF; choose another format")
+    return AvifImagePlugin.AvifImageFile
 
 
 def _mode(image: Image.Image) -> str:

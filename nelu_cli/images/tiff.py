@@ -10,6 +10,7 @@ than 8 bits are spread to 0–255; those of 9 to 15 bits keep their values in 16
 """
 
 import logging
+import math
 import struct
 from typing import Any, BinaryIO, Literal
 
@@ -49,6 +50,7 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
 _EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 _BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
+_HIGHEST_RATIO = 1 << 16  # of pixels to file in bytes, reached by empty pictures only
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
@@ -158,8 +160,12 @@ def _main_series(file: tifffile.TiffFile) -> tifffile.TiffPageSeries:
     if page.photometric not in _SUPPORTED:
         name = getattr(page.photometric, "name", page.photometric)
         raise Refusal(f"TIFF colour type {name} is not supported; convert it to RGB first")
-    if page.dtype is None or page.dtype.kind not in "uifb":
+    if page.dtype is None:
+        raise Refusal(f"TIFF samples of {page.bitspersample} bits are not supported")
+    if page.dtype.kind not in "uifb":
         raise Refusal(f"TIFF samples of type {page.dtype} are not supported")
+    if math.prod(series.shape) * page.dtype.itemsize > file.filehandle.size * _HIGHEST_RATIO:
+        raise ValueError("truncated")  # before memory is reserved
     return series
 
 
@@ -176,7 +182,7 @@ def _header(series: tifffile.TiffPageSeries) -> Header:
         channels,
         np.dtype(np.uint8) if page.bitspersample <= 8 and page.dtype.kind in "ub" else page.dtype,
         alpha=_has_alpha(page),
-        pages=max(1, int(np.prod(series.shape, dtype=object)) // max(1, size)),
+        pages=max(1, math.prod(series.shape) // max(1, size)),
     )
 
 
