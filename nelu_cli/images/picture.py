@@ -18,6 +18,7 @@ __all__ = [
     "Refusal",
     "TiffLayout",
     "join_alpha",
+    "rescale",
     "split_alpha",
     "strips",
     "to_dtype",
