@@ -31,8 +31,9 @@ def shift_average(
     shifts:
         Offsets (down, right) ≥ 0, as of :func:`every_shift`; at least one.
     margin:
-        Width of the mirrored border around each copy, at least the largest offset. From the radius
-        of fn's receptive field up, what fn does at its own border has no influence.
+        Width of the mirrored border around the picture, at least the largest offset. From the
+        radius of fn's receptive field plus that offset up, what fn does at its own border has no
+        influence.
 
     References
     ----------

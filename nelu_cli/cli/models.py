@@ -23,7 +23,9 @@ def models(
     from nelu_cli import checkpoints
     from nelu_cli.reporting import stdout_console
 
-    headers = [checkpoints.read_header(each) for each in ([name] if name else checkpoints.bundled())]
+    headers = [
+        checkpoints.read_header(each) for each in ([name] if name else checkpoints.bundled())
+    ]
     if as_json:
         described = [_everything(header) for header in headers]
         typer.echo(json.dumps(described[0] if name else described, indent=2))

@@ -1,0 +1,264 @@
+"""Laws of the networks: scale, shift, size, reach, cost."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nelu_cli import checkpoints, networks
+from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.padding import pad_image
+
+CONFIGS: dict[str, Config] = {
+    "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
+    "deep colour": DeepConfig(channels=3, widths=(4, 6), blocks=(1, 0), window=1),
+    "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
+    "paper": PaperConfig(filters=40, kernel=5, stride=3),
+    "paper colour": PaperConfig(channels=3, filters=90, kernel=5, stride=3, signed=True),
+    "paper pass": PaperConfig(filters=40, kernel=5, stride=3, signed=True, pass_through=True),
+    "paper pass colour": PaperConfig(channels=3, filters=90, kernel=5, stride=2, pass_through=True),
+    "algorithm 2": PaperConfig(filters=40, kernel=5, stride=3, activation="nelu-unrolled"),
+    "relu": PaperConfig(filters=40, kernel=5, stride=3, activation="relu"),
+    "soft": PaperConfig(filters=40, kernel=5, stride=3, activation="soft"),
+}
+
+
+def is_scale_equivariant(config: Config) -> bool:
+    return isinstance(config, DeepConfig) or config.activation == "nelu"
+
+
+def is_shift_equivariant(config: Config) -> bool:
+    return isinstance(config, DeepConfig) or (config.activation == "nelu" and config.pass_through)
+
+
+@cache
+def network(name: str) -> Network:
+    """A config's network with random weights, or a bundled one, in float64."""
+    if name in CONFIGS:
+        torch.manual_seed(1)
+        made = build(CONFIGS[name])
+    else:
+        made = checkpoints.load(name).network
+    return made.eval().double().requires_grad_(False)
+
+
+def noisy(channels: int, height: int = 21, width: int = 26) -> Tensor:
+    generator = torch.Generator().manual_seed(height * 100 + width)
+    ramp = torch.linspace(0, 1, width, dtype=torch.float64).expand(2, channels, height, width)
+    return ramp + 0.2 * torch.randn(ramp.shape, generator=generator, dtype=torch.float64)
+
+
+def scale_error(net: Network, image: Tensor, c: float) -> float:
+    """Largest deviation from f(c·y) = c·f(y), as a part of c·(the result's size)."""
+    result = net(image)
+    return float((net(c * image) / c - result).abs().max() / result.abs().max())
+
+
+def shift_error(net: Network, image: Tensor, b: list[float]) -> float:
+    """Largest deviation from f(y + b) = f(y) + b."""
+    light = torch.tensor(b[: image.shape[1]], dtype=image.dtype).view(-1, 1, 1)
+    return float((net(image + light) - net(image) - light).abs().max())
+
+
+everyone = pytest.mark.parametrize("name", [*CONFIGS, *checkpoints.bundled()])
+
+
+@everyone
+@pytest.mark.parametrize("c", [1e-4, 0.37, 250.0])
+def test_scale_equivariance_where_promised_and_only_there(name: str, c: float) -> None:
+    net = network(name)
+    error = scale_error(net, noisy(net.config.channels), c)
+    if is_scale_equivariant(net.config):
+        assert error < 1e-9
+    else:
+        assert error > 1e-2  # Algorithm 2 and learned biases: the check bites
+
+
+@everyone
+@pytest.mark.parametrize("b", [[0.5, 0.5, 0.5], [-3.0, 0.1, 20.0]])
+def test_shift_equivariance_where_promised(name: str, b: list[float]) -> None:
+    net = network(name)
+    error = shift_error(net, noisy(net.config.channels), b)
+    if is_shift_equivariant(net.config):
+        assert error < 1e-9
+    elif name in CONFIGS:
+        assert error > 1e-2
+
+
+@pytest.mark.parametrize("name", ["deep", "paper pass"])
+def test_flat_pictures_stay_as_they_are(name: str) -> None:
+    flat = torch.full((1, 1, 9, 30), 0.7, dtype=torch.float64)
+    torch.testing.assert_close(network(name)(flat), flat)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (2, 1), (3, 17), (8, 8), (19, 5)])
+def test_every_size_comes_back_finite(name: str, size: tuple[int, int]) -> None:
+    net = network(name)
+    image = noisy(net.config.channels, *size)
+    result = net(image)
+    assert result.shape == image.shape
+    assert result.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["deep", "paper"])
+def test_pictures_of_a_batch_do_not_mix(name: str) -> None:
+    image = noisy(1)
+    together = network(name)(image)
+    for number in range(len(image)):
+        torch.testing.assert_close(network(name)(image[number : number + 1])[0], together[number])
+
+
+REACH: dict[str, Config] = {
+    "deep": DeepConfig(widths=(2, 3), blocks=(1, 0), window=3),
+    "deep, three scales": DeepConfig(widths=(2, 3, 3), blocks=(0, 1, 1), window=3),
+    "deep without window": DeepConfig(widths=(2, 3), blocks=(1, 1), window=1),
+    "paper": PaperConfig(filters=10, kernel=7, stride=4),
+}
+
+
+@cache
+def reach_network(name: str) -> Network:
+    torch.manual_seed(3)
+    return build(REACH[name]).eval().double().requires_grad_(False)
+
+
+@pytest.mark.parametrize("name", REACH)
+def test_halo_bounds_what_a_pixel_can_change(name: str) -> None:
+    net = reach_network(name)
+    side = 2 * net.halo + 2 * net.stride + 8
+    image = noisy(1, side, side)[:1]
+    before = net(image)[0, 0]
+    reach = 0
+    for offset in range(net.stride):  # each place of the grid
+        at = side // 2 + offset
+        changed = image.clone()
+        changed[0, 0, at, at] += 10
+        places = (net(changed)[0, 0] != before).nonzero()
+        reach = max(reach, int((places - at).abs().max()))
+    assert reach <= net.halo
+    assert reach > net.halo // 2  # nor is it far more than needed
+
+
+@pytest.mark.parametrize("name", REACH)
+def test_tiles_on_the_grid_with_a_halo_give_the_whole(name: str) -> None:
+    net = reach_network(name)
+    assert net.halo % net.stride == 0
+    length = 2 * net.halo + 5 * net.stride + 3
+    image = noisy(1, 9, length)
+    whole = net(image)
+    start = net.halo + 2 * net.stride
+    inside = net(image[..., start - net.halo : start + net.stride + net.halo])
+    inside = inside[..., net.halo : net.halo + net.stride]
+    torch.testing.assert_close(inside, whole[..., start : start + net.stride])
+    at_border = net(image[..., start - net.halo :])[..., net.halo :]
+    torch.testing.assert_close(at_border, whole[..., start:])
+
+
+def macs_per_pixel(net: Network, side: int = 64) -> float:
+    """Multiply-accumulates of all convolutions, counted by hooks while a picture goes through."""
+    total = 0
+
+    def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        nonlocal total
+        if isinstance(module, nn.ConvTranspose2d):
+            total += inputs[0].numel() * module.weight[0].numel()
+        elif isinstance(module, nn.Conv2d):
+            total += output.numel() * module.weight[0].numel()
+
+    hooks = [module.register_forward_hook(count) for module in net.modules()]
+    net(torch.rand(1, net.config.channels, side, side))
+    for hook in hooks:
+        hook.remove()
+    return total / side**2
+
+
+def test_the_counter_counts() -> None:
+    # head 9·4·2 at half size, tail 9·2·4, a block of two 9·2·2 each way
+    config = DeepConfig(widths=(2,), blocks=(1,))
+    assert macs_per_pixel(build(config)) == (9 * 4 * 2 + 9 * 2 * 4 + 2 * 2 * 9 * 2 * 2) / 4
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_deep_costs_at_most_60_kmac_a_pixel(channels: int) -> None:
+    assert 40_000 < macs_per_pixel(build(DeepConfig(channels=channels))) <= 60_000
+
+
+@pytest.mark.parametrize("name", ["paper", "paper pass", "algorithm 2"])
+def test_strips_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, image = network(name), noisy(1)
+    with torch.enable_grad():
+        whole = net(image)
+    monkeypatch.setattr(networks, "STRIP", 100)
+    with torch.no_grad():
+        torch.testing.assert_close(net(image), whole)
+
+
+def test_thresholds_are_one_list_a_scale() -> None:
+    net = build(DeepConfig(widths=(4, 6), blocks=(0, 0), tau=1.25))
+    assert isinstance(net, networks.DeepAutoencoder)
+    assert net.thresholds() == [[1.25] * 4, [1.25] * 6]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_gradients_reach_every_weight(channels: int) -> None:
+    torch.manual_seed(0)
+    for config in (
+        DeepConfig(channels=channels, widths=(4, 6), blocks=(1, 1)),
+        PaperConfig(channels=channels, filters=40, kernel=5, stride=3),
+    ):
+        net = build(config)
+        net(noisy(channels).float()).square().sum().backward()
+        for name, parameter in net.named_parameters():
+            assert parameter.grad is not None, name
+            assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 9), (9, 3), (4, 4), (5, 12)])
+def test_padding_mirrors_and_repeats_the_border_where_too_small(height: int, width: int) -> None:
+    image = noisy(3, height, width)
+    left, right, top, bottom = 1, 4, 3, 2
+    across = "reflect" if width > 4 else "edge"
+    down = "reflect" if height > 3 else "edge"
+    expected = np.pad(image.numpy(), ((0, 0), (0, 0), (0, 0), (left, right)), mode=across)  # type: ignore[call-overload]
+    expected = np.pad(expected, ((0, 0), (0, 0), (top, bottom), (0, 0)), mode=down)  # type: ignore[call-overload]
+    np.testing.assert_array_equal(pad_image(image, left, right, top, bottom).numpy(), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"channels": 2}, "channels must be 1 or 3"),
+        ({"filters": 0}, "filters, kernel and steps must be whole numbers"),
+        ({"filters": 10**9}, "whole numbers from 1 to"),
+        ({"kernel": 11.0}, "whole numbers"),
+        ({"stride": 1}, "stride must be whole numbers from 2"),
+        ({"stride": 12}, "must not exceed the kernel"),
+        ({"steps": 0}, "whole numbers"),
+        ({"activation": "gelu"}, "gelu"),
+    ],
+)
+def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        PaperConfig(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"channels": 4}, "channels must be 1 or 3"),
+        ({"widths": (), "blocks": ()}, "as many"),
+        ({"widths": (8,)}, "as many"),
+        ({"widths": (8, 0, 8)}, "widths must be whole numbers"),
+        ({"blocks": (1, -1, 1)}, "blocks must be whole numbers"),
+        ({"window": 4}, "odd"),
+        ({"window": "5"}, "window must be whole numbers"),
+        ({"tau": float("nan")}, "tau"),
+        ({"activation": "soft"}, "soft"),
+    ],
+)
+def test_impossible_deep_configs(changes: dict[str, object], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        DeepConfig(**changes)  # type: ignore[arg-type]
