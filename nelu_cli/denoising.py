@@ -8,7 +8,7 @@ input y, estimate x̂ and strength s.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -21,14 +21,13 @@ from torch.nn import functional as F
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import to_dtype
-from nelu_cli.networks import DeepConfig, Network
+from nelu_cli.networks import STRIP, DeepConfig, Network
 from nelu_cli.padding import pad_image
 from nelu_cli.shifts import shift_average
 from nelu_cli.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
 
 __all__ = [
     "DEFAULT_MEMORY",
-    "Denoised",
     "Model",
     "Quality",
     "denoise",
@@ -74,25 +73,6 @@ class Model:
         return self.network.config.channels
 
 
-@dataclass(frozen=True)
-class Denoised:
-    """The result, and the noise found in the input.
-
-    Attributes:
-        pixels: shape and dtype of the input.
-        noise_map: standard deviation of the noise over the picture, in pixel values; subsampled
-            for large pictures.
-    """
-
-    pixels: NDArray[Any]
-    noise_map: NDArray[np.float32]
-
-    @property
-    def noise(self) -> float:
-        """The noise level of the input: the median of the map."""
-        return float(np.median(self.noise_map))
-
-
 def load_model(name: str | Path | None = None, *, channels: int = 1, device: str = "auto") -> Model:
     """Load weights for :func:`denoise`.
 
@@ -117,7 +97,8 @@ def preferred_model(channels: int) -> str:
     for name in bundled:
         if checkpoints.read_header(name).config.channels in (1, channels):
             return name
-    raise CheckpointError("no weights are bundled with this installation; name a file with --model")
+    kind = "colour" if channels == 3 else "grey"
+    raise CheckpointError(f"no weights are bundled for {kind} pictures; name a file of weights")
 
 
 def denoise(
@@ -134,7 +115,8 @@ def denoise(
     Args:
         array: (H, W); (H, W, C) with C ≤ 4; a stack (N, H, W) or (N, H, W, C). Any integer or
             float dtype, any range. Three channels are colour; others are done one by one.
-        model: from :func:`load_model`, or what that takes; by default the best bundled one.
+        model: from :func:`load_model`, or what that takes (then loaded at every call); by default
+            the best bundled one.
         strength: how much of the estimated noise is taken out, 0 to 1.
         quality: "fast", "normal" (one pass) or "best" (the mean over flips, rotations and shifts).
         memory: ceiling in bytes for the working memory, on top of input and output.
@@ -147,12 +129,14 @@ def denoise(
         NeluError: the array is no picture, or the weights cannot be had.
     """
     pixels = _as_stack(np.asarray(array))
-    if not isinstance(model, Model):
-        model = _cached_model(model, 3 if pixels.shape[-1] == 3 else 1)
-    result = denoise_pixels(
+    if model is None:
+        model = _default_model(3 if pixels.shape[-1] == 3 else 1)
+    elif not isinstance(model, Model):
+        model = load_model(model)
+    cleaned, _ = denoise_pixels(
         pixels, model, strength=strength, quality=quality, memory=memory, progress=progress
     )
-    return result.pixels.reshape(np.shape(array))
+    return cleaned.reshape(np.shape(array))
 
 
 def denoise_pixels(
@@ -162,9 +146,15 @@ def denoise_pixels(
     strength: float = 1.0,
     quality: Quality = "normal",
     memory: int = DEFAULT_MEMORY,
+    noise_map: bool = False,
     progress: TileProgress | None = None,
-) -> Denoised:
-    """Denoise (H, W, C) or (N, H, W, C) pixels and measure their noise, tile by tile."""
+) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+    """Denoise (H, W, C) or (N, H, W, C) pixels tile by tile.
+
+    Returns:
+        The cleaned pixels; and, if asked for (it takes twice the time), the standard deviation of
+        the noise over the picture, in pixel values, subsampled for large pictures.
+    """
     if not 0 <= strength <= 1:
         raise UsageError(f"strength {strength} is outside 0 to 1")
     _check_pixels(pixels, model)
@@ -172,60 +162,59 @@ def denoise_pixels(
     count, height, width, channels = stack.shape
     scale = _scale(pixels)
     wide = _wide(pixels.dtype)
-    fn = _passes(model, quality)
+    clean = _passes(model, quality)
     stride, halo = model.network.stride, model.network.halo
-    room = memory // _bytes_per_pixel(model.network, channels)
+    room = _tile_pixels(model.network, channels, memory)
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
-    meter = _NoiseMeter(height, width)
+    meter = _NoiseMeter(height, width) if noise_map else None
+    fn = clean if meter is None else partial(_clean_and_probe, clean)
     output = np.empty_like(stack, subok=False)
 
-    for index in range(count):
-        page, cleaned = stack[index], output[index]
-
-        def read(region: Region, page: NDArray[Any] = page) -> Tensor:
+    def clean_page(page: NDArray[Any], cleaned: NDArray[Any], step: TileProgress | None) -> None:
+        def read(region: Region) -> Tensor:
             return _to_tensor(page[region], scale)
 
-        def write(
-            core: Region,
-            before: Tensor,
-            after: Tensor,
-            page: NDArray[Any] = page,
-            cleaned: NDArray[Any] = cleaned,
-        ) -> None:
-            removed: NDArray[Any] = (before - after).numpy()  # (C, h, w)
-            meter.add(core, removed)
+        def write(core: Region, before: Tensor, after: Tensor) -> None:
+            removed: NDArray[Any] = (before - after[:channels]).numpy()  # (C, h, w)
+            if meter is not None:
+                meter.add(core, removed, after[channels:].numpy())
             if strength:
                 removed = removed.transpose(1, 2, 0).astype(wide) * (strength * scale)
                 cleaned[core] = to_dtype(page[core].astype(wide) - removed, pixels.dtype)
             else:
                 cleaned[core] = page[core]
 
-        def step(done: int, total: int, index: int = index) -> None:
-            if progress is not None:
-                progress(index * total + done, count * total)
-
         stream_tiles(fn, tiles, read, write, step)
-    return Denoised(output.reshape(pixels.shape), meter.deviation() * np.float32(scale))
+
+    for index in range(count):
+        clean_page(stack[index], output[index], _step_of_page(progress, index, count))
+    found = None if meter is None else meter.deviation() * scale
+    return output.reshape(pixels.shape), found
+
+
+def _step_of_page(progress: TileProgress | None, index: int, count: int) -> TileProgress | None:
+    """Progress over the tiles of all pages, from that over the tiles of one."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, count * total)
 
 
 def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     """The noise level of (H, W, C) or (N, H, W, C) pixels, in pixel values.
 
-    As :attr:`Denoised.noise`, but large pictures are sampled: a grid of crops of the middle page.
+    The median of the noise map, of a sample: a grid of crops from the middle page.
     """
     _check_pixels(pixels, model)
     page = pixels if pixels.ndim == 3 else pixels[len(pixels) // 2]
-    if page.shape[0] * page.shape[1] > _SAMPLES**2 * _SAMPLE_SIDE**2:
-        rows, cols = (
-            [slice(start, start + _SAMPLE_SIDE) for start in _spread(length)]
-            for length in page.shape[:2]
-        )
-        crops = [page[row, col] for row in rows for col in cols]
-    else:
-        crops = [page]
-    maps = [denoise_pixels(crop, model).noise_map for crop in crops]
-    return float(np.median(np.concatenate([noise_map.ravel() for noise_map in maps])))
+    levels: list[NDArray[np.float64]] = []
+    for top in _spread(page.shape[0]):
+        for left in _spread(page.shape[1]):
+            crop = page[top : top + _SAMPLE_SIDE, left : left + _SAMPLE_SIDE]
+            _, found = denoise_pixels(crop, model, noise_map=True)
+            assert found is not None
+            levels.append(found.ravel())
+    return float(np.median(np.concatenate(levels)))
 
 
 # How the network is run
@@ -272,19 +261,34 @@ def flip_average(fn: Callable[[Tensor], Tensor], image: Tensor, stride: int) -> 
     return (total / 8)[..., :height, :width]
 
 
-def _bytes_per_pixel(network: Network, channels: int) -> int:
-    """Working memory of a tile for each pixel that is read, halo included.
+def _clean_and_probe(clean: Callable[[Tensor], Tensor], tile: Tensor) -> Tensor:
+    """The clean tile (C, h, w), followed by its sensitivity at each pixel, (C, h, w) too.
 
-    The number of feature maps alive at the peak was measured as the growth of the resident size
-    (on the CPU, with tiles of 512² and 1024²) and rounded up; ``test_memory_estimate_is_honest``
-    repeats the measurement.
+    The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε; its local mean estimates the
+    mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the picture.
+    """
+    cleaned = clean(tile)
+    signs = torch.randint(0, 2, tile.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    step = 0.1 * float((tile - cleaned).square().mean().sqrt()) + 1e-6
+    return torch.cat([cleaned, (clean(tile + step * signs) - cleaned) * signs / step])
+
+
+def _tile_pixels(network: Network, channels: int, memory: int) -> int:
+    """How many pixels of a tile, halo included, fit into ``memory``.
+
+    Counts the feature maps that are alive at the peak of a pass, as measured on the CPU (growth of
+    the resident size, and PyTorch's own count of its allocations, which the tests repeat), rounded
+    up; and the pixels' own copies in float.
     """
     config = network.config
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
-        features = 8 * max(width // 4**scale for scale, width in enumerate(config.widths))
-    else:
-        features = 4 * (5 * config.filters + 3 * config.channels * config.kernel**2)
-    return features + 32 * channels
+        fixed = 0
+        features = 8 * max(width >> 2 * scale for scale, width in enumerate(config.widths))
+    else:  # patches go through in strips
+        patch = config.channels * config.kernel**2
+        fixed = 4 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+        features = 16 * config.channels
+    return max(0, memory - fixed) // (features + 32 * channels)
 
 
 def _find_device(name: str) -> torch.device:
@@ -302,9 +306,9 @@ def _find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-@lru_cache(maxsize=4)
-def _cached_model(name: str | Path | None, channels: int) -> Model:
-    return load_model(name, channels=channels)
+@cache
+def _default_model(channels: int) -> Model:
+    return load_model(channels=channels)
 
 
 # From pixels to tensors
@@ -376,52 +380,64 @@ def _to_tensor(pixels: NDArray[Any], scale: float) -> Tensor:
 # The noise that was found
 
 _MAP_PIXELS: Final = 2_000_000  # most pixels of a noise map
-_MAP_WINDOW: Final = 15  # picture pixels, the side of the box for the local mean
-_SAMPLES: Final = 4  # crops along each side of a large picture
-_SAMPLE_SIDE: Final = 256
+_MAP_WINDOW: Final = 15  # picture pixels, the side of the box for local means
+_SAMPLES: Final = 3  # crops along each side of a picture
+_SAMPLE_SIDE: Final = 64
+_LEAST_SHARE: Final = 0.05  # of the noise that must have been removed to judge by it
 
 
 def _spread(length: int) -> list[int]:
-    """Starts of the crops along one side."""
-    if length <= _SAMPLES * _SAMPLE_SIDE:
-        return list(range(0, length, _SAMPLE_SIDE))
-    return [round(k * (length - _SAMPLE_SIDE) / (_SAMPLES - 1)) for k in range(_SAMPLES)]
+    """Starts of the crops along one side of a picture."""
+    crops = min(_SAMPLES, -(-length // _SAMPLE_SIDE))
+    last = max(0, length - _SAMPLE_SIDE)
+    return [k * last // max(1, crops - 1) for k in range(crops)]
 
 
 class _NoiseMeter:
-    """Collects the energy of what is removed, in blocks of ``block`` × ``block`` pixels."""
+    """Measures the noise level from what a denoiser removes and from how it reacts.
+
+    For noise of deviation σ and a denoiser f that leaves as small an error as can be,
+    E(y − f(y))² = σ²·(1 − E ∂f/∂y), by Stein's identity: what is missing from the energy of the
+    residual is the noise that stays in the picture, hidden in its texture. Both sides are collected
+    in blocks of ``block`` × ``block`` pixels and averaged over a window.
+    """
 
     def __init__(self, height: int, width: int) -> None:
         self.block = max(1, math.ceil(math.sqrt(height * width / _MAP_PIXELS)))
         shape = (-(-height // self.block), -(-width // self.block))
         self.energy = np.zeros(shape)
+        self.sensitivity = np.zeros(shape)
         self.count = np.zeros(shape)
 
-    def add(self, core: Region, removed: NDArray[np.float32]) -> None:
-        """Add what was removed, (C, h, w), from the region ``core``."""
-        energy = np.einsum("chw,chw->hw", removed, removed)
-        (rows, first_row), (cols, first_col) = (self._blocks(part) for part in core)
-        sums = np.add.reduceat(np.add.reduceat(energy, rows, axis=0), cols, axis=1)
-        lengths = [
-            np.diff(np.append(starts, part.stop - part.start))
-            for starts, part in zip((rows, cols), core, strict=True)
-        ]
-        where = np.s_[first_row : first_row + len(rows), first_col : first_col + len(cols)]
-        self.energy[where] += sums
-        self.count[where] += np.outer(*lengths) * len(removed)
-
-    def _blocks(self, part: slice) -> tuple[NDArray[np.intp], int]:
-        """Where blocks start inside ``part``, and the number of the first block."""
-        first = part.start // self.block
-        starts = np.arange(first * self.block, part.stop, self.block) - part.start
-        return np.maximum(starts, 0), first
-
-    def deviation(self) -> NDArray[np.float32]:
-        """Local root mean square of all that was added."""
-        side = max(1, round((_MAP_WINDOW / self.block - 1) / 2) * 2 + 1)
-        energy, count = (
-            F.avg_pool2d(torch.from_numpy(field)[None], side, 1, side // 2)[0].numpy()
-            for field in (self.energy, self.count)
+    def add(
+        self, core: Region, removed: NDArray[np.float32], sensitivity: NDArray[np.float32]
+    ) -> None:
+        """Add what was removed from the region ``core`` and the sensitivity there, (C, h, w)."""
+        rows, cols = (self._blocks(part) for part in core)
+        where = np.ix_(
+            *(np.arange(part.start // self.block, -(-part.stop // self.block)) for part in core)
         )
-        deviation: NDArray[np.float32] = np.sqrt(energy / count).astype(np.float32)
+        for total, values in (
+            (self.energy, np.einsum("chw,chw->hw", removed, removed)),
+            (self.sensitivity, sensitivity.sum(axis=0)),
+            (self.count, np.full(removed.shape[1:], len(removed))),
+        ):
+            total[where] += np.add.reduceat(np.add.reduceat(values, rows, axis=0), cols, axis=1)
+
+    def _blocks(self, part: slice) -> NDArray[np.intp]:
+        """Where blocks start inside ``part``."""
+        first = part.start // self.block * self.block
+        starts: NDArray[np.intp] = np.arange(first, part.stop, self.block) - part.start
+        starts[0] = 0
+        return starts
+
+    def deviation(self) -> NDArray[np.float64]:
+        """The noise level of each block."""
+        side = max(1, round((_MAP_WINDOW / self.block - 1) / 2) * 2 + 1)
+        energy, sensitivity, count = (
+            F.avg_pool2d(torch.from_numpy(field)[None], side, 1, side // 2)[0].numpy()
+            for field in (self.energy, self.sensitivity, self.count)
+        )
+        share = np.clip(1 - sensitivity / count, _LEAST_SHARE, 1)
+        deviation: NDArray[np.float64] = np.sqrt(energy / count / share)
         return deviation

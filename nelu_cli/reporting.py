@@ -64,7 +64,7 @@ def progress(
         yield advance
 
 
-def noise_map_png(deviation: "NDArray[np.float32]", label: str) -> bytes:
+def noise_map_png(deviation: "NDArray[np.float64]", label: str) -> bytes:
     """Draw the noise level over a picture, (H, W), with a labelled scale bar; a PNG file."""
     import numpy as np
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ def denoise(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Pictures, folders (with all that is in them) or patterns; - is standard input.",
         ),
     ],

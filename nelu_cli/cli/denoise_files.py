@@ -7,12 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nelu_cli import images
 from nelu_cli.atomic import atomic_file
 from nelu_cli.batch import STDIO, Job, Outcome, plan_jobs
-from nelu_cli.denoising import Model, Quality, denoise_pixels, load_model, preferred_model
+from nelu_cli.denoising import (
+    Model,
+    Quality,
+    denoise_pixels,
+    estimate_noise,
+    load_model,
+    preferred_model,
+)
 from nelu_cli.errors import ImageError, NeluError, UsageError
 from nelu_cli.images import EXTENSIONS, Header, Picture
 from nelu_cli.images.convert import fit
@@ -26,6 +35,7 @@ __all__ = [
     "denoise_files",
     "format_named",
     "header_record",
+    "noise_record",
     "noise_text",
 ]
 
@@ -161,6 +171,8 @@ def denoise_files(
             raise UsageError("--json and the picture cannot both go to standard output")
         if sys.stdout.isatty():
             raise UsageError("a picture is not written to a terminal; name a file or use a pipe")
+    if STDIO in inputs and sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a picture in or name a file")
     plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
     total = len(plan.jobs) + len(plan.problems)
     _check_noise_map(settings, total)
@@ -196,7 +208,7 @@ def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileP
     names = {"input": job.source_name, "output": job.target_name}
     if _exists(job.target, settings):
         return {**names, "status": "skipped"}
-    source = read_stdin() if job.source is None else job.source
+    source = sys.stdin.buffer.read() if job.source is None else job.source
     header = images.probe(source, max_pixels=settings.max_pixels)
     format = settings.target_format(job.target, header.format)
     record = {**names, "status": "planned", **header_record(header)}
@@ -207,36 +219,44 @@ def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileP
     _check_fits(picture, format, job.target_name, settings)
     model = models.load_for(picture.pixels.shape[-1])
     try:
-        result = denoise_pixels(
+        cleaned, noise_map = denoise_pixels(
             picture.pixels,
             model,
             strength=settings.strength,
             quality=settings.quality,
             memory=settings.memory,
+            noise_map=settings.noise_map is not None,
             progress=step,
         )
-    except ImageError as error:
+        noise = (
+            float(np.median(noise_map))
+            if noise_map is not None
+            else estimate_noise(picture.pixels, model)
+        )
+    except NeluError as error:
         raise ImageError(f"{job.source_name}: {error}") from error
-    white = picture.white
-    picture = replace(picture, pixels=result.pixels)  # lets go of the input's pixels
+    picture = replace(picture, pixels=cleaned)  # lets go of the input's pixels
     if settings.strength == 0 and format == picture.format and not settings.strip:
         _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
     else:
         _write_picture(picture, job.target, format, settings)
-    if settings.noise_map is not None:
-        unit = 255 / white if picture.pixels.dtype.kind != "f" else 1.0
-        label = "σ on the 0–255 scale" if picture.pixels.dtype.kind != "f" else "σ in pixel values"
-        _write_bytes(noise_map_png(result.noise_map * unit, label), settings.noise_map)
+    if settings.noise_map is not None and noise_map is not None:
+        _write_bytes(_draw_noise_map(noise_map, picture), settings.noise_map)
     return {
         **record,
         "status": "done",
         "model": model.name,
         "quality": settings.quality,
         "strength": settings.strength,
-        "noise": round(result.noise * 255 / white, 3),
-        "noise_in_pixel_values": result.noise,
+        **noise_record(noise, picture),
         "seconds": round(time.perf_counter() - start, 3),
     }
+
+
+def _draw_noise_map(noise_map: NDArray[np.float64], picture: Picture) -> bytes:
+    if picture.pixels.dtype.kind == "f":
+        return noise_map_png(noise_map, "noise σ in pixel values")
+    return noise_map_png(noise_map * 255 / picture.white, "noise σ on the 0–255 scale")
 
 
 def _exists(target: Path | None, settings: Settings) -> bool:
@@ -252,12 +272,6 @@ def _exists(target: Path | None, settings: Settings) -> bool:
             f"{target}: exists already; --force replaces it, --skip-existing leaves it"
         )
     return False
-
-
-def read_stdin() -> bytes:
-    if sys.stdin.isatty():
-        raise UsageError("standard input is a terminal; pipe a picture in or name a file")
-    return sys.stdin.buffer.read()
 
 
 def _check_fits(picture: Picture, format: str, name: str, settings: Settings) -> None:
@@ -335,6 +349,11 @@ def header_record(header: Header) -> Record:
         "alpha": header.alpha,
         "dtype": str(header.dtype),
     }
+
+
+def noise_record(noise: float, picture: Picture) -> Record:
+    """The noise level on the 0–255 scale, 255 standing for white, and in the file's own values."""
+    return {"noise": round(noise * 255 / picture.white, 3), "noise_in_pixel_values": noise}
 
 
 def picture_text(record: Record) -> str:

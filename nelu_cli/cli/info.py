@@ -1,6 +1,7 @@
 """``nelu info``: what a picture file holds, and how noisy it is."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 def info(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Pictures, folders or patterns; - is standard input."
-        ),
+        typer.Argument(metavar="FILE", help="Pictures, folders or patterns; - is standard input."),
     ],
     model: Annotated[
         str | None, typer.Option(metavar="NAME|PATH", help="Weights to measure the noise with.")
@@ -70,11 +69,11 @@ def info(
 
 def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[str, Any]:
     from nelu_cli import images
-    from nelu_cli.cli.denoise_files import header_record, read_stdin
+    from nelu_cli.cli.denoise_files import header_record, noise_record
     from nelu_cli.denoising import estimate_noise
 
     name = STDIO if path is None else str(path)
-    source = read_stdin() if path is None else path
+    source = sys.stdin.buffer.read() if path is None else path
     header = images.probe(source, max_pixels=max_pixels)
     record = {"input": name, **header_record(header), "animated": header.animated}
     if header.animated:
@@ -91,12 +90,7 @@ def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[
         noise = estimate_noise(picture.pixels, chosen)
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
-    return {
-        **record,
-        "noise": round(noise * 255 / picture.white, 3),
-        "noise_in_pixel_values": noise,
-        "model": chosen.name,
-    }
+    return {**record, **noise_record(noise, picture), "model": chosen.name}
 
 
 def _metadata(metadata: "Metadata") -> dict[str, Any]:
