@@ -377,6 +377,8 @@ def _train(
         run.load_state("stable" if longer and (out / "stable.safetensors").exists() else "state")
         if writer:
             _forget_after(out / "log.jsonl", run.step)
+            begun = checkpoints.read_header(out / "last.safetensors").record.command
+            command = f"{begun} && {command}"
     elif start_from:
         _start_from(run, start_from)
     if writer:

@@ -84,9 +84,11 @@ def test_interrupted_and_resumed_equals_uninterrupted(
 ) -> None:
     train(config, network, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train(config, network, tmp_path / "parts", on_event=interrupt_at(step))
-    train(config, network, tmp_path / "parts", resume=True)
+        train(config, network, tmp_path / "parts", on_event=interrupt_at(step), command="begin")
+    train(config, network, tmp_path / "parts", resume=True, command="go on")
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    record = checkpoints.load(tmp_path / "parts/last.safetensors").record
+    assert record.command == "begin && go on"
     logs = [
         [(json.loads(line)["step"], json.loads(line)["loss"]) for line in text.splitlines()][-1][0]
         for text in (
