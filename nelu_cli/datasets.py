@@ -155,7 +155,8 @@ def add_noise(
         return (rng.poisson(peak * clean.astype(np.float64)) / peak).astype(np.float32)
     noise = s * rng.standard_normal(clean.shape, dtype=np.float32)
     if kind == "speckle":
-        return clean + noise * clean / np.sqrt(np.mean(clean**2) + np.float32(1e-12))
+        rms = np.float32(np.sqrt(np.mean(clean**2)) + 1e-12)
+        return clean + noise * clean / rms
     if kind == "spatial":
         ramp = np.linspace(0.1, 1, clean.shape[1], dtype=np.float32)
         return clean + noise * ramp[None, :, None]

@@ -55,11 +55,11 @@ class PatchSource:
     def _pair(
         self, rng: np.random.Generator, patch: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
-        pictures = self.sets[rng.integers(len(self.sets))]
-        pixels = self._cut(rng, pictures[rng.integers(len(pictures))], patch)
+        pictures = self.sets[int(rng.integers(len(self.sets)))]
+        pixels = self._cut(rng, pictures[int(rng.integers(len(pictures)))], patch)
         if rng.integers(2):
             pixels = pixels[:, ::-1]
-        pixels = np.rot90(pixels, rng.integers(4))
+        pixels = np.rot90(pixels, int(rng.integers(4)))
         contrast = np.float32(rng.uniform(*self.contrast) / 255)
         clean = np.multiply(pixels, contrast, dtype=np.float32)
         sigma255 = float(rng.uniform(*self.sigma255))

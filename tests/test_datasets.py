@@ -293,7 +293,8 @@ def test_spatial_noise_rises_from_a_tenth_on_the_left() -> None:
 def test_noise_is_seeded_unclipped_and_leaves_its_input(kind: NoiseKind) -> None:
     clean = half_and_half()
     noisy = add_noise(clean, kind, 120, seed=5)
-    assert (noisy.dtype, noisy.shape) == (np.float32, clean.shape)
+    assert noisy.dtype == np.float32
+    assert noisy.shape == clean.shape
     np.testing.assert_array_equal(noisy, add_noise(clean, kind, 120, seed=5))
     assert not np.array_equal(noisy, add_noise(clean, kind, 120, seed=6))
     assert noisy.max() > 1
