@@ -36,7 +36,8 @@ Schedule = Literal["cooldown", "paper"]
 
 LOG_EVERY = 50  # steps
 SAVE_EVERY = 180.0  # seconds
-DIVERGED = 30.0  # times the running mean of the loss
+DIVERGED = 30.0  # times the running mean of the loss …
+PATIENCE = 10  # … for so many steps in a row
 
 
 @dataclass(frozen=True)
@@ -412,6 +413,7 @@ def _loop(
 ) -> None:
     config = run.config
     mean_loss: float | None = None
+    spikes = 0
     waiting = pixels = 0.0
     since_log = since_save = time.monotonic()
     with ThreadPoolExecutor(1) as loader, _log_file(run.out, writer) as log:
@@ -428,8 +430,12 @@ def _loop(
             batch = loader.submit(fetch, run.step + 1, _ahead(config, run.step + 1, progress))
             waiting += time.monotonic() - started
             loss = run.update(current, progress)
-            mean_loss = loss if mean_loss is None else 0.99 * mean_loss + 0.01 * loss
-            if loss > DIVERGED * mean_loss > 0:
+            if mean_loss is not None and loss > DIVERGED * mean_loss > 0:
+                spikes += 1
+            else:
+                spikes = 0
+                mean_loss = loss if mean_loss is None else 0.99 * mean_loss + 0.01 * loss
+            if spikes >= PATIENCE:
                 raise TrainingError(
                     f"the loss jumped to {loss:.3g} at step {run.step}; the last good state is in "
                     f"{run.out}: try a lower --lr"

@@ -169,6 +169,7 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_state(
         train(config, TINY_DEEP, tmp_path / "run", on_event=interrupt_at(8))
     good = weights(tmp_path / "run")
     honest = training._loss
+    monkeypatch.setattr(training, "PATIENCE", 2)
     calls = iter([False, True, True, True])
     monkeypatch.setattr(training, "_loss", lambda *a: honest(*a) * (bad if next(calls) else 1.0))
     with pytest.raises(TrainingError, match=r"loss .* step \d+; the last good state is in .*--lr"):
