@@ -161,8 +161,10 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def mean_series(label: str, x: Sequence[float], samples: Tensor) -> Series:
     """The curve of the mean over trials of ``samples`` (len(x), trials)."""
-    error = samples.std(dim=1) / samples.shape[1] ** 0.5
-    return Series(label, tuple(x), tuple(samples.mean(1).tolist()), tuple(error.tolist()))
+    mean, trials = tuple(samples.mean(1).tolist()), samples.shape[1]
+    if trials == 1:
+        return Series(label, tuple(x), mean)
+    return Series(label, tuple(x), mean, tuple((samples.std(1) / trials**0.5).tolist()))
 
 
 def silent(share: float) -> None:

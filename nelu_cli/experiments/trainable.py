@@ -61,8 +61,8 @@ class TrainableConfig(Config):
     trained_sigma: float = 0.1
     sigmas: tuple[float, ...] = SIGMAS
     transforms: tuple[Transform, ...] = ("gaussian", "orthogonal")
-    steps: int = 3000
-    batch: int = 256
+    steps: int = 1500
+    batch: int = 128
     learning_rate: float = 1e-2
     iterations: int = 10  # N of Algorithm 2
 
@@ -76,14 +76,16 @@ class TrainableConfig(Config):
 class SparseCodingConfig(TrainableConfig):
     @classmethod
     def quick(cls) -> Self:
-        return cls(steps=500, batch=128)
+        return cls(steps=300)
 
 
 @dataclass(frozen=True)
 class SignalDenoisingConfig(TrainableConfig):
+    steps: int = 4000  # finding W without being shown z* takes longer
+
     @classmethod
     def quick(cls) -> Self:
-        return cls(d=40, nonzeros=2, steps=600, batch=128)  # finding W without z* takes longer
+        return cls(d=40, nonzeros=2, steps=600)
 
 
 class SoftThreshold(nn.Module):
