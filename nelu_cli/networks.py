@@ -30,6 +30,7 @@ __all__ = [
     "PaperActivation",
     "PaperAutoencoder",
     "PaperConfig",
+    "Removed",
     "build",
 ]
 
@@ -37,7 +38,7 @@ STRIP = 4096
 """Patches that the paper's network holds at a time for inference."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
-DeepActivation = Literal["nelu", "relu"]
+DeepActivation = Literal["nelu", "nelu-kept", "relu"]
 
 
 LARGEST = 10_000
@@ -127,7 +128,8 @@ def build(config: Config) -> Network:
 class BiasedShrink(nn.Module):
     """The classic sparse encoder: one learned bias a channel, ReLU or soft threshold.
 
-    The bias is an amount of grey, not a multiple of the noise: it fits one noise level.
+    The soft threshold is ReLU on u and on −u: S_b(u) = ReLU(u − b) − ReLU(−u − b). The bias is an
+    amount of grey, not a multiple of the noise: it fits one noise level.
     """
 
     def __init__(self, entries: int, *, signed: bool, bias: float = 0.1) -> None:
@@ -149,7 +151,8 @@ def _paper_activation(config: PaperConfig) -> nn.Module:
             proximal: operators.Proximal = "soft" if config.signed else "relu"
             return AcceleratedNeLU(steps=config.steps, proximal=proximal, dim=-1)
         case "relu" | "soft":
-            return BiasedShrink(config.filters, signed=config.activation == "soft")
+            signed = config.signed or config.activation == "soft"
+            return BiasedShrink(config.filters, signed=signed)
 
 
 class PaperAutoencoder(Network):
@@ -260,16 +263,37 @@ class ResidualBlock(nn.Module):
         return x + update
 
 
+class Removed(NeLU):
+    """What NeLU takes away, u − NeLU(u) = clip(u, ±λr): the noise, at most λr anywhere."""
+
+    def forward(self, coeffs: Tensor) -> Tensor:
+        return coeffs - super().forward(coeffs)
+
+
+def _deep_activation(config: DeepConfig, width: int) -> nn.Module:
+    match config.activation:
+        case "nelu":
+            return Removed(width, config.tau, window=config.window)
+        case "nelu-kept":
+            return NeLU(width, config.tau, window=config.window)
+        case "relu":
+            return nn.ReLU()
+
+
 def _blocks(count: int, width: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
 
 
 class DeepAutoencoder(Network):
-    """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU codes at each scale.
+    """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU at each scale.
 
-    Pixel-unshuffle by 2; scales 1/2, 1/4, 1/8; at each, residual blocks on the way down and up;
-    what crosses from the encoder to the decoder is the sparse code of that scale: a signed exact
-    NeLU, which measures the noise in its own residual around each position.
+    Pixel-unshuffle by 2; scales 1/2, 1/4, 1/8; at each, residual blocks on the way down and up. At
+    each scale a signed NeLU splits what the encoder found, u, into its sparse code NeLU(u), the
+    picture, and the rest, u − NeLU(u) = clip(u, ±λr), the noise. As the output is y − noise, it is
+    the rest that crosses to the decoder: the deep form of x̂ = y − D·(u − NeLU(u)). The noise level
+    r is measured in the rest itself, around each position, and bounds it, so that no edge, however
+    strong, can pass for noise. (``activation="nelu-kept"`` sends the code across instead: it
+    learns more slowly, and the coarsest code tends to die.)
 
     For any weights: f(c·y) = c·f(y) for c > 0, and f(y + b) = f(y) + b for any brightness b of
     each channel.
@@ -288,12 +312,7 @@ class DeepAutoencoder(Network):
         self.encoder = nn.ModuleList(
             _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
-        self.codes = nn.ModuleList(
-            NeLU(width, config.tau, window=config.window)
-            if config.activation == "nelu"
-            else nn.ReLU()
-            for width in widths
-        )
+        self.codes = nn.ModuleList(_deep_activation(config, width) for width in widths)
         self.decoder = nn.ModuleList(
             _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
@@ -337,7 +356,7 @@ def _deep_halo(config: DeepConfig, cell: int) -> int:
     for scale, blocks in enumerate(config.blocks):
         reach += 2 * 2 * blocks * cell * 2**scale
     coarsest: int = cell * 2 ** (len(config.blocks) - 1)
-    if config.activation == "nelu" and config.window > 1:
+    if config.activation != "relu" and config.window > 1:
         reach += (operators.WINDOW_STEPS + 1) * (config.window // 2) * coarsest
     reach += 2 * cell  # head and tail
     return (-(-reach // coarsest) + 1) * coarsest  # one more, for it may begin inside a cell

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from nelu_cli import checkpoints, networks
-from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, Removed, build
+from nelu_cli.operators import NeLU
 from nelu_cli.padding import pad_image
 
 CONFIGS: dict[str, Config] = {
     "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
     "deep colour": DeepConfig(channels=3, widths=(4, 6), blocks=(1, 0), window=1),
     "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
+    "deep kept": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="nelu-kept"),
     "paper": PaperConfig(filters=40, kernel=5, stride=3),
     "paper colour": PaperConfig(channels=3, filters=90, kernel=5, stride=3, signed=True),
     "paper pass": PaperConfig(filters=40, kernel=5, stride=3, signed=True, pass_through=True),
@@ -262,3 +264,16 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
 def test_impossible_deep_configs(changes: dict[str, object], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         DeepConfig(**changes)  # type: ignore[arg-type]
+
+
+def test_what_crosses_to_the_decoder_is_bounded_by_the_noise_nelu_measures() -> None:
+    """u − NeLU(u) is never larger than the threshold; with the code itself it adds up to u."""
+    torch.manual_seed(0)
+    coeffs = torch.randn(2, 8, 9, 7)
+    coeffs[0, 3] *= 1000  # strong structure in one channel
+    for window in (1, 5):
+        removed, kept = Removed(8, window=window), NeLU(8, window=window)
+        rest = removed(coeffs)
+        torch.testing.assert_close(rest + kept(coeffs), coeffs)
+        assert bool((rest.abs() <= coeffs.abs() + 1e-6).all())
+        assert bool((rest[0, 3].abs() < coeffs[0, 3].abs().mean()).all())

@@ -75,7 +75,9 @@ def train(
     channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
     activation: Annotated[
         str,
-        typer.Option(help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu or relu."),
+        typer.Option(
+            help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu, nelu-kept or relu."
+        ),
     ] = "nelu",
     signed: Annotated[bool, typer.Option("--signed", help="paper: codes may be negative.")] = False,
     pass_through: Annotated[
