@@ -164,7 +164,8 @@ def denoise_pixels(
     wide = _wide(pixels.dtype)
     clean = _passes(model, quality)
     stride, halo = model.network.stride, model.network.halo
-    room = _tile_pixels(model.network, channels, memory)
+    fixed, per_pixel = _working_memory(model.network, channels)
+    room = max(0, memory - fixed) // per_pixel
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
     meter = _NoiseMeter(height, width) if noise_map else None
@@ -273,8 +274,8 @@ def _clean_and_probe(clean: Callable[[Tensor], Tensor], tile: Tensor) -> Tensor:
     return torch.cat([cleaned, (clean(tile + step * signs) - cleaned) * signs / step])
 
 
-def _tile_pixels(network: Network, channels: int, memory: int) -> int:
-    """How many pixels of a tile, halo included, fit into ``memory``.
+def _working_memory(network: Network, channels: int) -> tuple[int, int]:
+    """Bytes that a pass over a tile takes: in any case, and for each pixel, halo included.
 
     Counts the feature maps that are alive at the peak of a pass, as measured on the CPU (growth of
     the resident size, and PyTorch's own count of its allocations, which the tests repeat), rounded
@@ -282,13 +283,11 @@ def _tile_pixels(network: Network, channels: int, memory: int) -> int:
     """
     config = network.config
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
-        fixed = 0
         features = 8 * max(width >> 2 * scale for scale, width in enumerate(config.widths))
-    else:  # patches go through in strips
-        patch = config.channels * config.kernel**2
-        fixed = 4 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
-        features = 16 * config.channels
-    return max(0, memory - fixed) // (features + 32 * channels)
+        return 0, features + 32 * channels
+    patch = config.channels * config.kernel**2  # patches go through in strips
+    strip = 5 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+    return strip, 64 * config.channels + 32 * channels
 
 
 def _find_device(name: str) -> torch.device:

@@ -36,7 +36,7 @@ def random_model(channels: int = 1, seed: int = 0) -> Model:
 class Blur(Network):
     """A denoiser that anybody can check: the local mean. Right wherever the picture is flat."""
 
-    config = PaperConfig()
+    config = DeepConfig()
     stride = 1
     halo = 4
 
@@ -130,8 +130,9 @@ def test_strength_is_linear(strength: float) -> None:
     np.testing.assert_allclose(denoise(array, GREY, strength=strength), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("quality", ["normal", "best"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "quality"), [*((dtype, "normal") for dtype in DTYPES), ("u1", "best"), ("u2", "best")]
+)
 @pytest.mark.parametrize("level", [0.0, 0.5, 1.0])
 def test_flat_pictures_stay_flat_at_every_depth(dtype: str, level: float, quality: Quality) -> None:
     kind = np.dtype(dtype)
@@ -240,7 +241,7 @@ def test_noise_that_stays_in_the_picture_is_counted() -> None:
     )
 
 
-@pytest.mark.parametrize("memory", [1 << 24, 1 << 30])
+@pytest.mark.parametrize("memory", [1 << 22, 1 << 30])
 @pytest.mark.parametrize(("most", "block"), [(2_000_000, 1), (5000, 6)])
 def test_noise_map_follows_a_ramp(
     memory: int, most: int, block: int, monkeypatch: pytest.MonkeyPatch
@@ -400,5 +401,5 @@ def test_memory_estimate_is_honest(config: Config, tmp_path: Path) -> None:
     changes = [event for event in events if event["name"] == "[memory]"]
     changes.sort(key=lambda event: event["ts"])
     peak = max(itertools.accumulate(event["args"]["Bytes"] for event in changes))
-    room = denoising._tile_pixels(network, config.channels, memory=peak)
-    assert 0.3 * side**2 < room < side**2
+    fixed, per_pixel = denoising._working_memory(network, config.channels)
+    assert peak < fixed + per_pixel * side**2 < 3.5 * peak
