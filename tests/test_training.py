@@ -311,12 +311,15 @@ def test_a_run_is_neither_overwritten_nor_changed(
     assert "no run to resume here" in capsys.readouterr().err
 
 
-def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", ["nelu", "paper"])
+def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path, recipe: str) -> None:
     out = tmp_path / "run"
     arguments = ["--sigma", "15", "--data", str(pictures), "--steps", "1", "--out", str(out)]
-    assert cli.run(["train", *arguments, "--patch", "16", "--batch", "1", "--quiet"]) == 0
+    small = ["--patch", "16", "--batch", "1", "--quiet", "--recipe", recipe]
+    assert cli.run(["train", *arguments, *small]) == 0
     checkpoint = checkpoints.load(out / "best.safetensors")
-    assert checkpoint.network.config == PaperConfig()
+    ours = recipe == "nelu"
+    assert checkpoint.network.config == PaperConfig(signed=ours, pass_through=ours)
     assert checkpoint.record.sigma == "15"
     assert checkpoint.record.command.startswith("nelu ")
 

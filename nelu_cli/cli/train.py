@@ -49,17 +49,17 @@ def train(
         list[str] | None,
         typer.Option(
             help="Training pictures: a dataset's name or any folder. Repeatable. "
-            "[default: cbsd432, or samples where that is missing]"
+            "Default: cbsd432, or samples where that is missing."
         ),
     ] = None,
     validate: Annotated[
-        str | None, typer.Option(help="Dataset to validate on [default: pictures held out].")
+        str | None, typer.Option(help="Dataset to validate on. Default: the pictures held out.")
     ] = None,
     hold_out: Annotated[
         int | None, typer.Option(help="Keep every n-th picture out of training; 0 for none.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run [default: runs/NETWORK].")
+        Path | None, typer.Option(help="Folder of the run. Default: runs/NETWORK.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Length of the run in steps.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Length of the run in minutes.")] = None,
@@ -79,10 +79,17 @@ def train(
             help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu, nelu-kept or relu."
         ),
     ] = "nelu",
-    signed: Annotated[bool, typer.Option("--signed", help="paper: codes may be negative.")] = False,
+    signed: Annotated[
+        bool | None,
+        typer.Option("--signed/--nonnegative", help="paper: may codes be negative? Ours: yes."),
+    ] = None,
     pass_through: Annotated[
-        bool, typer.Option("--pass-through", help="paper: subtract what is shrunk away from y.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--pass-through/--decode",
+            help="paper: subtract what is shrunk away from the input (ours), or decode the code.",
+        ),
+    ] = None,
     widths: Annotated[
         str | None, typer.Option(help="deep: channels at each scale, e.g. 32,64,128.")
     ] = None,
@@ -100,7 +107,7 @@ def train(
     batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
     final_patch: Annotated[
-        int | None, typer.Option(help="The same in the last fifth of the run [default: --patch].")
+        int | None, typer.Option(help="The same in the last fifth of the run. Default: --patch.")
     ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     cooldown: Annotated[
@@ -113,7 +120,9 @@ def train(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where datasets are looked up first.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads [default: all].")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Processor cores to use. Default: all.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Train a denoiser. Interrupt it at any time; --resume goes on exactly where it was."""
@@ -144,7 +153,11 @@ def train(
     if network == "deep":
         shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": window}
     else:
-        shape |= {"signed": signed, "pass_through": pass_through}
+        ours = recipe == "nelu"
+        shape |= {
+            "signed": ours if signed is None else signed,
+            "pass_through": ours if pass_through is None else pass_through,
+        }
     if resume:
         _refuse_changes(context)
     elif (folder / "config.json").exists():
