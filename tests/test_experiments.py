@@ -231,7 +231,7 @@ def test_table_compares_with_relu(pictures: Path, weights: tuple[str, str]) -> N
     )
     result = natural.table(config)
     psnr, gain = result.panels
-    assert [series.label for series in psnr.series] == ["noisy", weights[0], weights[1]]
+    assert [series.label for series in psnr.series] == ["noisy", "tiny-relu", "tiny-nelu"]
     difference = np.subtract(psnr.series[2].mean, psnr.series[1].mean)
     np.testing.assert_allclose(gain.series[0].mean, difference)
     wins = int((difference > 0).sum())
@@ -257,7 +257,7 @@ def test_qualitative_takes_any_picture(pictures: Path, weights: tuple[str, str])
         image=pictures / "1.png", sigma255=30, relu=weights[0], nelu=(weights[1],)
     )
     result = natural.qualitative(config)
-    assert [row["method"] for row in result.rows] == ["noisy", weights[0], weights[1]]
+    assert [row["method"] for row in result.rows] == ["noisy", "tiny-relu", "tiny-nelu"]
     assert result.rows[0]["image"] == "1"
     assert result.comparison.sigma255 == 30
     assert len(result.claims) == 1

@@ -18,8 +18,9 @@ __all__ = ["draw", "save"]
 
 WIDTH = 6.5  # inches: the text of a page
 HEIGHT = 2.9  # of a row of panels
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by everybody
-MARKERS = "osD^v"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+"""Told apart by everybody (Okabe and Ito)."""
+MARKERS = "osD^vP*"
 
 
 def save(figure: "Figure", path: Path) -> None:
@@ -58,26 +59,26 @@ def draw_curves(result: Curves) -> "Figure":
     legend_in_corner = shared and len(panels) < rows * columns
     figure = blank(WIDTH if columns > 1 else 0.8 * WIDTH, HEIGHT * rows)
     grid = figure.subplots(rows, columns, squeeze=False).flatten()
+    labels = dict.fromkeys(series.label for panel in panels for series in panel.series)
     for axes, panel in zip(grid, panels, strict=False):
-        draw_panel(axes, panel)
+        draw_panel(axes, panel, list(labels))
     for axes in grid[len(panels) :]:
         axes.axis("off")
     if legend_in_corner:
-        handles, labels = grid[0].get_legend_handles_labels()
-        grid[-1].legend(handles, labels, loc="center", fontsize=8, frameon=False)
-    elif shared and len(panels) > 1:
-        handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside upper center", ncols=3, fontsize=8, frameon=False
+        grid[-1].legend(
+            *grid[0].get_legend_handles_labels(), loc="center", fontsize=8, frameon=False
         )
+    elif shared and len(panels) > 1:
+        handles = grid[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
     else:
         for axes in grid[: len(panels)]:
             axes.legend(fontsize=7, frameon=False)
     return figure
 
 
-def draw_panel(axes: "Axes", panel: Panel) -> None:
-    """Curves with bands of one standard error."""
+def draw_panel(axes: "Axes", panel: Panel, labels: Sequence[str]) -> None:
+    """Curves with bands of one standard error; a label's place in ``labels`` is its colour."""
     if panel.shaded is not None:
         axes.fill_between(
             panel.shaded.x,
@@ -86,8 +87,8 @@ def draw_panel(axes: "Axes", panel: Panel) -> None:
             linewidth=0,
             label=panel.shaded.label,
         )
-    for number, series in enumerate(panel.series):
-        _draw_series(axes, series, number)
+    for series in panel.series:
+        _draw_series(axes, series, labels.index(series.label))
     if panel.mark_x is not None:
         x, text = panel.mark_x
         axes.axvline(x, color="0.6", linewidth=0.8, zorder=0)
@@ -151,7 +152,7 @@ def draw_shift_averaging(result: "ShiftAveraging") -> "Figure":
         axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel("sample (grey: the clean signal)", fontsize=8)
     curve = right.subplots()
-    draw_panel(curve, result.panels[0])
+    draw_panel(curve, result.panels[0], [series.label for series in result.panels[0].series])
     ticks = result.panels[0].series[0].x
     curve.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
     curve.minorticks_off()
@@ -197,7 +198,7 @@ def draw_comparison(comparison: "Comparison") -> "Figure":
 
 def _show(axes: "Axes", picture: Any, title: str) -> None:
     axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_title(title, fontsize=7)
+    axes.set_title(title, fontsize=6.5)
     axes.axis("off")
 
 

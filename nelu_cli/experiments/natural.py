@@ -143,11 +143,12 @@ def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> 
         "8×8 block DCT with NeLU": (block_dct_nelu, BLOCK)
     }
     for name in config.models:
-        network = load(name).network
+        checkpoint = load(name)
+        network = checkpoint.network
         if isinstance(network, PaperAutoencoder):
-            denoisers[name] = (network.forward_strided, network.config.stride)
+            denoisers[checkpoint.name] = (network.forward_strided, network.config.stride)
         else:
-            denoisers[name] = (network, network.stride)
+            denoisers[checkpoint.name] = (network, network.stride)
     images = find_images(config.dataset, config.data_dir, config.images)
     share = 1 / len(images.paths) / len(denoisers)
     scores: dict[str, list[list[float]]] = {name: [] for name in denoisers}
@@ -305,6 +306,7 @@ def table(config: TableConfig, advance: Advance = silent) -> Curves:
     Section "Natural images" and its table.
     """
     methods = _methods((config.relu, *config.nelu))
+    relu, *nelus = (method.name for method in methods)
     images = find_images(config.dataset, config.data_dir, config.images)
     share = 1 / len(images.paths) / len(config.sigmas255) / len(methods)
     results = evaluation.evaluate(
@@ -315,7 +317,7 @@ def table(config: TableConfig, advance: Advance = silent) -> Curves:
         progress=lambda done: advance(done * share),
     )
     scores = {name: _scores(results, name) for name in results.methods}
-    gains = {name: scores[name] - scores[config.relu] for name in config.nelu}
+    gains = {name: scores[name] - scores[relu] for name in nelus}
     whole = images.name == "bsd68" and len(images.paths) == BSD68
     published = evaluation.paper_rows(config.sigmas255) if whole else ()
     title = f"{len(images.paths)} pictures of {images.name}"
@@ -344,7 +346,7 @@ def table(config: TableConfig, advance: Advance = silent) -> Curves:
         for claim in _gain_claims(name, gain, config.sigmas255)
     ]
     if published:
-        claims += [_paper_claim(name, scores[name], published[-1]) for name in config.nelu]
+        claims += [_paper_claim(name, scores[name], published[-1]) for name in nelus]
     return Curves("sigma255", panels, tuple(claims))
 
 
@@ -357,7 +359,8 @@ def _published(row: evaluation.Published) -> Series:
 
 def _methods(names: tuple[str, ...]) -> list[Method]:
     """All models, loaded before any work is done: a missing one is an error at once."""
-    return [model_method(name, load_model(name, channels=1)) for name in names]
+    models = [load_model(name, channels=1) for name in names]
+    return [model_method(model.name, model) for model in models]
 
 
 def _scores(results: Results, method: str) -> Tensor:
@@ -456,6 +459,7 @@ def qualitative(config: QualitativeConfig, advance: Advance = silent) -> Qualita
     Appendix "Qualitative analysis".
     """
     methods = _methods((config.relu, *config.nelu))
+    relu, *nelus = (method.name for method in methods)
     if config.image is None:
         images = datasets.find(datasets.SAMPLES)
         path = next((path for path in images.paths if path.stem == "astronaut"), images.paths[0])
@@ -475,11 +479,11 @@ def qualitative(config: QualitativeConfig, advance: Advance = silent) -> Qualita
     claims = tuple(
         Claim(
             f"{name} leaves less error than ReLU in {comparison.image} at σ = {config.sigma255:g}",
-            psnr[name] > psnr[config.relu],
-            f"{psnr[name] - psnr[config.relu]:+.2f} dB ({psnr[name]:.2f} against "
-            f"{psnr[config.relu]:.2f}, {psnr[NOISY]:.2f} before)",
+            psnr[name] > psnr[relu],
+            f"{psnr[name] - psnr[relu]:+.2f} dB ({psnr[name]:.2f} against "
+            f"{psnr[relu]:.2f}, {psnr[NOISY]:.2f} before)",
         )
-        for name in config.nelu
+        for name in nelus
     )
     return Qualitative(comparison, claims)
 
