@@ -37,6 +37,7 @@ __all__ = [
     "header_record",
     "noise_record",
     "noise_text",
+    "picture_text",
 ]
 
 Record = dict[str, Any]  # what there is to say about one file, ready for JSON
