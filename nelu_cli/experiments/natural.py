@@ -184,7 +184,7 @@ def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> 
             Claim(
                 f"every doubling of the shifts raises the PSNR ({curve.label})",
                 bool((steps > 0).all()),
-                f"by {steps.max():.2f} dB at first, {steps.min():.2f} dB at last, "
+                f"by {steps[0]:.2f} dB at first, {steps[-1]:.2f} dB at last, "
                 f"{curve.mean[-1] - curve.mean[0]:.2f} dB in all",
             )
         )
