@@ -10,9 +10,11 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -28,7 +30,7 @@ def make_picture(path: Path, megapixels: float) -> None:
     rng = np.random.default_rng(0)
     across = 128 + 60 * np.sin(np.arange(width) / 40)[:, None] * np.array([1, 0.8, 0.6])
 
-    def rows() -> object:
+    def rows() -> Iterator[NDArray[np.uint8]]:
         for top in range(0, height, 64):
             count = min(64, height - top)
             strip = across + rng.normal(0, 20, (count, width, 3))
