@@ -48,6 +48,7 @@ __all__ = [
 Transform = Literal["gaussian", "orthogonal"]
 
 SIGNAL, CODE = 1, 2  # places in a sample (y, x, z*)
+NOISY = "noisy signal"
 SOFT, UNROLLED, EXACT = "soft threshold", "NeLU, Algorithm 2", "NeLU, exact"
 
 
@@ -141,16 +142,12 @@ def _unrolled(config: TrainableConfig) -> AcceleratedNeLU:
     )
 
 
-def _network(
-    source: _Source, shrinkage: nn.Module, config: TrainableConfig, *, decode: bool
-) -> nn.Module:
-    """y → ẑ, or with ``decode`` y → x̂.
+def _coordinates(source: _Source, config: TrainableConfig, *, decode: bool) -> Tensor:
+    """The symmetric matrix M of a change of basis, y ↦ My, that the linear layers could absorb.
 
-    The linear layers live in other coordinates, a change of basis that they could absorb: without
-    it AdamW would not learn a Gaussian W in any reasonable time. To find codes, the training inputs
-    are made white, with the variance of z*. To denoise, they are only scaled to that variance,
-    since the error is measured in the original coordinates. The layers start as a random
-    orthogonal matrix and its inverse.
+    Without it AdamW would not learn a Gaussian W in any reasonable time. To find codes, it makes
+    the training inputs white, with the variance of z*. To denoise, it only scales them to that
+    variance, since the error is measured in the original coordinates.
     """
     generator = torch.Generator().manual_seed(config.seed)
     noisy = source.draw(100 * config.d, config.trained_sigma, generator)[0].double()
@@ -158,14 +155,37 @@ def _network(
     if decode:
         covariance = torch.eye(config.d, dtype=torch.float64) * covariance.diagonal().mean()
     values, vectors = torch.linalg.eigh(covariance / (config.nonzeros / config.d))
+    coordinates: Tensor = (vectors * values.rsqrt()) @ vectors.T
+    return coordinates
+
+
+def _networks(
+    coordinates: Tensor, config: TrainableConfig, *, decode: bool
+) -> tuple[dict[str, nn.Module], SoftThreshold]:
+    """y → ẑ, or with ``decode`` y → x̂, for each shrinkage; and the soft threshold among them.
+
+    The linear layers start as a random orthogonal matrix and its inverse, the soft threshold at the
+    noise level, NeLU at τ = 1.5.
+    """
+    noise_level = config.trained_sigma * float(coordinates.norm()) / math.sqrt(config.d)
+    soft = SoftThreshold(noise_level)
+    shrinkages = {
+        SOFT: soft,
+        UNROLLED: _unrolled(config),
+        EXACT: NeLU(config.d, 1.5, per_channel=False),
+    }
+    generator = torch.Generator().manual_seed(config.seed)
     start = torch.linalg.qr(torch.randn(config.d, config.d, generator=generator)).Q
-    encoder, decoder = (nn.Linear(config.d, config.d, bias=False) for _ in range(2))
-    encoder.weight = nn.Parameter(start.clone())
-    decoder.weight = nn.Parameter(start.T.clone())
-    layers = [_Fixed((vectors * values.rsqrt()) @ vectors.T), encoder, shrinkage]
-    if decode:
-        layers += [decoder, _Fixed((vectors * values.sqrt()) @ vectors.T)]
-    return nn.Sequential(*layers)
+    networks: dict[str, nn.Module] = {}
+    for name, shrinkage in shrinkages.items():
+        encoder, decoder = (nn.Linear(config.d, config.d, bias=False) for _ in range(2))
+        encoder.weight = nn.Parameter(start.clone())
+        decoder.weight = nn.Parameter(start.T.clone())
+        layers = [_Fixed(coordinates), encoder, shrinkage]
+        if decode:
+            layers += [decoder, _Fixed(torch.linalg.inv(coordinates))]
+        networks[name] = nn.Sequential(*layers)
+    return networks, soft
 
 
 def _train(
@@ -173,13 +193,13 @@ def _train(
     source: _Source,
     target: int,
     config: TrainableConfig,
+    learning_rate: float,
     generator: Generator,
     advance: Advance,
 ) -> None:
     """Minimise the mean squared error at the trained level: AdamW, warm-up, cosine to 0."""
     optimisers = [
-        torch.optim.AdamW(network.parameters(), lr=config.learning_rate)
-        for network in networks.values()
+        torch.optim.AdamW(network.parameters(), lr=learning_rate) for network in networks.values()
     ]
     warm_up = max(1, config.steps // 20)
     for step in range(config.steps):
@@ -187,7 +207,7 @@ def _train(
         sample = source.draw(config.batch, config.trained_sigma, generator)
         for network, optimiser in zip(networks.values(), optimisers, strict=True):
             for group in optimiser.param_groups:
-                group["lr"] = rate * config.learning_rate
+                group["lr"] = rate * learning_rate
             optimiser.zero_grad()
             F.mse_loss(network(sample[0]), sample[target]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -204,6 +224,8 @@ def _test(
 ) -> dict[str, Tensor]:
     """Squared error of every realisation at every level, (levels, trials)."""
     samples = [source.draw(config.trials, sigma, generator) for sigma in config.sigmas]
+    if target == SIGNAL:
+        networks = {**networks, NOISY: nn.Identity()}
     return {
         name: torch.stack(
             [(network(sample[0]) - sample[target]).double().square().sum(1) for sample in samples]
@@ -223,17 +245,12 @@ def _experiment(
     for kind in config.transforms:
         generator = torch.Generator().manual_seed(config.seed)
         source = _Source.make(kind, config, generator)
-        baseline = SoftThreshold()
-        shrinkages = {
-            SOFT: baseline,
-            UNROLLED: _unrolled(config),
-            EXACT: NeLU(config.d, per_channel=False),
-        }
-        networks = {
-            name: _network(source, shrinkage, config, decode=target == SIGNAL)
-            for name, shrinkage in shrinkages.items()
-        }
-        _train(networks, source, target, config, generator, advance)
+        coordinates = _coordinates(source, config, decode=target == SIGNAL)
+        networks, soft = _networks(coordinates, config, decode=target == SIGNAL)
+        rate = config.learning_rate
+        if target == SIGNAL and kind == "gaussian":
+            rate /= 10  # a signal that is large against the error that matters
+        _train(networks, source, target, config, rate, generator, advance)
         errors = _test(networks, source, target, config, generator)
         panels.append(
             Panel(
@@ -246,7 +263,7 @@ def _experiment(
                 mark_x=(config.trained_sigma, "trained here"),
             )
         )
-        learned = max(0.0, float(baseline.lam.detach()))
+        learned = max(0.0, float(soft.lam.detach()))
         claims += [_claim(name, kind, errors, config, learned) for name in (UNROLLED, EXACT)]
     return Curves("sigma", tuple(panels), tuple(claims))
 
