@@ -282,7 +282,7 @@ class _ExactNeLU(torch.autograd.Function):
         sign = z.sign()
         pull = sign * g
         passed = sign.square_()  # 1 where z is not 0
-        d_energy = -(lam @ pull.mT) / torch.where(r > 0, 2 * r, torch.inf)
+        d_energy = -_weighted_sum(pull, lam) / torch.where(r > 0, 2 * r, torch.inf)
         d_inactive = d_energy / denominator
         d_active = d_inactive * energy
         if window is None:
@@ -299,6 +299,16 @@ class _ExactNeLU(torch.autograd.Function):
             grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
             grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
         return grad_u, grad_lam, None, None, None
+
+
+def _weighted_sum(vectors: Tensor, weights: Tensor) -> Tensor:
+    """Σᵢ weightᵢ·vectorᵢ of each vector: (A, P, d) and (d,) to (A, P).
+
+    A matrix–vector product where the memory allows it: several times as fast as a batched one.
+    """
+    if vectors.is_contiguous():
+        return (vectors.flatten(0, 1) @ weights).view(vectors.shape[:2])
+    return weights @ vectors.mT
 
 
 def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
@@ -323,14 +333,17 @@ def _newton_energy(
     difference of energies it would drown in the rounding of entries a thousand times larger.
     """
     tolerance = 4 * torch.finfo(q.dtype).eps
-    energy = weight @ q.mT if rest is None else weight @ q.mT + rest
+    energy = _weighted_sum(q, weight)
+    if rest is not None:
+        energy = energy + rest
     if window:
         energy = window.mean(energy)
     scratch = torch.empty_like(q)
     for _ in range(WINDOW_STEPS if window else NEWTON_LIMIT):
         before = energy
-        active = weight @ torch.gt(q, energy.unsqueeze(-1), out=scratch).mT
-        inactive = weight @ torch.addcmul(q, q, scratch, value=-1, out=scratch).mT
+        active = _weighted_sum(torch.gt(q, energy.unsqueeze(-1), out=scratch), weight)
+        inactive = torch.addcmul(q, q, scratch, value=-1, out=scratch)
+        inactive = _weighted_sum(inactive, weight)
         if rest is not None:
             inactive = inactive + rest
         if window:
