@@ -23,7 +23,6 @@ from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import to_dtype
 from nelu_cli.networks import STRIP, DeepConfig, Network
 from nelu_cli.padding import pad_image
-from nelu_cli.shifts import shift_average
 from nelu_cli.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
 
 __all__ = [
@@ -42,19 +41,9 @@ DEFAULT_MEMORY: Final = 1 << 30  # bytes
 Quality = Literal["fast", "normal", "best"]
 
 
-@dataclass(frozen=True)
-class Effort:
-    """What is averaged: the eight flips and rotations or not, and shifts of the grid in eighths."""
-
-    flips: bool
-    shifts: tuple[tuple[int, int], ...] = ((0, 0),)
-
-
-EFFORTS: Final[dict[Quality, Effort]] = {
-    "fast": Effort(flips=False),
-    "normal": Effort(flips=False),
-    "best": Effort(flips=True, shifts=((0, 0), (2, 5), (5, 2), (7, 7))),
-}
+FLIPS: Final[dict[Quality, bool]] = {"fast": False, "normal": False, "best": True}
+"""Whether the result is the mean over the eight flips and rotations. (On 7 pictures of set12 at
+σ = 25 they gain 0.15 dB with deep-gray, and 4 stride shifts on top of them nothing more.)"""
 
 PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by picture channels
 
@@ -118,7 +107,7 @@ def denoise(
         model: from :func:`load_model`, or what that takes (then loaded at every call); by default
             the best bundled one.
         strength: how much of the estimated noise is taken out, 0 to 1.
-        quality: "fast", "normal" (one pass) or "best" (the mean over flips, rotations and shifts).
+        quality: "fast", "normal" (one pass) or "best" (the mean over eight flips and rotations).
         memory: ceiling in bytes for the working memory, on top of input and output.
         progress: called as ``progress(tiles_done, tiles_in_all)``.
 
@@ -225,18 +214,13 @@ def _passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
     """The function that cleans one tile (C, h, w)."""
     if quality not in get_args(Quality):
         raise UsageError(f"unknown quality {quality!r}; choose fast, normal or best")
-    effort = EFFORTS[quality]
-    stride, network = model.network.stride, model.network
-    shifts = sorted({(down * stride // 8, right * stride // 8) for down, right in effort.shifts})
-
-    def shifted(image: Tensor) -> Tensor:
-        if shifts == [(0, 0)]:
-            estimate: Tensor = network(image)
-            return estimate
-        return shift_average(network, image, shifts, margin=stride)
+    network = model.network
 
     def full(image: Tensor) -> Tensor:
-        return flip_average(shifted, image, stride) if effort.flips else shifted(image)
+        if FLIPS[quality]:
+            return flip_average(network, image, network.stride)
+        estimate: Tensor = network(image)
+        return estimate
 
     def clean(tile: Tensor) -> Tensor:
         with torch.inference_mode():

@@ -304,4 +304,4 @@ def test_an_installed_wheel_loads_its_weights_outside_the_checkout(
     assert package == installed / "nelu_cli" / "__init__.py"
     shipped = sorted(path.name for path in (ROOT / "weights").glob("*.safetensors"))
     assert shipped, "there are no weights to ship"
-    assert loaded == [installed / "nelu_cli" / "weights" / name for name in shipped]
+    assert sorted(loaded) == [installed / "nelu_cli" / "weights" / name for name in shipped]

@@ -44,8 +44,8 @@ def denoise(
     quality: Annotated[
         Literal["fast", "normal", "best"],
         typer.Option(
-            help="fast and normal look at the picture once; best looks at it flipped, turned and "
-            "shifted too and takes the mean: a little better, many times slower."
+            help="fast and normal look at the picture once; best looks at it flipped and turned "
+            "too and takes the mean of the eight: a little better, eight times slower."
         ),
     ] = "normal",
     noise_map: Annotated[
