@@ -321,7 +321,7 @@ def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path, reci
     ours = recipe == "nelu"
     assert checkpoint.network.config == PaperConfig(signed=ours, pass_through=ours)
     assert checkpoint.record.sigma == "15"
-    assert checkpoint.record.command.startswith("nelu ")
+    assert checkpoint.record.command.startswith("nelu train --sigma 15 --data ")
 
 
 def test_without_data_it_trains_on_samples_and_says_so(

@@ -57,7 +57,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; report what goes wrong in one line on stderr; return the status."""
     try:
-        return int(app(arguments, prog_name="nelu", standalone_mode=False) or 0)
+        return int(app(arguments, prog_name="nelu", standalone_mode=False, obj=arguments) or 0)
     except TyperException as error:
         if error.format_message():  # empty when the help was shown instead
             where = getattr(getattr(error, "ctx", None), "command_path", "nelu")

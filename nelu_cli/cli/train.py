@@ -186,7 +186,8 @@ def train(
         if not data:
             chosen["data"] = _default_data(data_dir)
         config = TrainConfig(**chosen)
-    _run(config, network_config, folder, data_dir, resume, start_from, quiet)
+    command = shlex.join(["nelu", *context.obj])
+    _run(config, network_config, folder, data_dir, resume, start_from, command, quiet)
 
 
 def _run(
@@ -196,11 +197,11 @@ def _run(
     data_dir: Path | None,
     resume: bool,
     start_from: str | None,
+    command: str,
     quiet: bool,
 ) -> None:
     from nelu_cli.training import train
 
-    command = shlex.join(["nelu", *sys.argv[1:]])
     try:
         with _Display(quiet) as display:
             train(
