@@ -70,7 +70,7 @@ def draw_curves(result: Curves) -> "Figure":
         )
     elif shared and len(panels) > 1:
         handles = grid[0].get_legend_handles_labels()
-        figure.legend(*handles, loc="outside upper center", ncols=3, fontsize=8, frameon=False)
+        figure.legend(*handles, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
     else:
         for axes in grid[: len(panels)]:
             axes.legend(fontsize=7, frameon=False)
