@@ -303,8 +303,9 @@ def signal_denoising(config: SignalDenoisingConfig, advance: Advance = silent) -
     With a Gaussian W, W⁻¹ amplifies whatever shrinkage takes from a code beyond the noise itself.
     There the best that such a network can do is hardly to shrink at all; the soft threshold learns
     just that, the others stay above the noisy signal. That verdict rests on the optimiser: with ten
-    times the learning rate for a Gaussian W all three end above the noisy signal, exact NeLU level
-    with the soft threshold or a little better. The paper does not state its settings.
+    times the learning rate and a higher start of the soft threshold, all three end above the noisy
+    signal at the trained level, and exact NeLU level with the soft threshold or a little better.
+    The paper does not state its settings.
 
     References
     ----------
