@@ -359,7 +359,10 @@ def _blind(denoise: Denoiser) -> Denoiser:
 
 
 def _told(denoise: Denoiser) -> Denoiser:
-    return lambda noisy, sigma255: denoise(noisy, sigma255 / 255)
+    def run(noisy: FloatImage, sigma255: float) -> FloatImage:
+        return denoise(noisy, sigma255 / 255) if sigma255 else noisy
+
+    return run
 
 
 BASELINES: Mapping[str, Method] = {

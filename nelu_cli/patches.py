@@ -25,11 +25,12 @@ LARGE = 500_000
 
 @dataclass(frozen=True)
 class Batch:
-    """Clean and noisy patches (B, C, P, P), float32, 0–1 before noise; σ of each, 0–255 scale."""
+    """Clean and noisy patches (B, C, P, P), float32; σ (0–255 scale) and contrast of each."""
 
     clean: Tensor
     noisy: Tensor
     sigma255: Tensor
+    contrast: Tensor
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class PatchSource:
 
     sets: Sequence[Sequence[Pixels]]
     sigma255: tuple[float, float]
+    sigma_power: float
     contrast: tuple[float, float]
     smallest_scale: float
     seed: int
@@ -45,26 +47,28 @@ class PatchSource:
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
         pairs = [self._pair(np.random.default_rng((self.seed, step, i)), patch) for i in items]
-        clean, noisy, sigma = zip(*pairs, strict=True)
+        clean, noisy, sigma, contrast = zip(*pairs, strict=True)
         return Batch(
             torch.from_numpy(np.stack(clean)).permute(0, 3, 1, 2),
             torch.from_numpy(np.stack(noisy)).permute(0, 3, 1, 2),
             torch.tensor(sigma, dtype=torch.float32),
+            torch.tensor(contrast, dtype=torch.float32),
         )
 
     def _pair(
         self, rng: np.random.Generator, patch: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], float]:
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32], float, float]:
         pictures = self.sets[int(rng.integers(len(self.sets)))]
         pixels = self._cut(rng, pictures[int(rng.integers(len(pictures)))], patch)
         if rng.integers(2):
             pixels = pixels[:, ::-1]
         pixels = np.rot90(pixels, int(rng.integers(4)))
-        contrast = np.float32(rng.uniform(*self.contrast) / 255)
-        clean = np.multiply(pixels, contrast, dtype=np.float32)
-        sigma255 = float(rng.uniform(*self.sigma255))
+        contrast = float(rng.uniform(*self.contrast))
+        clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
+        low, high = self.sigma255
+        sigma255 = low + (high - low) * float(rng.uniform()) ** self.sigma_power
         noise = rng.standard_normal(clean.shape, dtype=np.float32)
-        return clean, clean + noise * np.float32(sigma255 / 255), sigma255
+        return clean, clean + noise * np.float32(sigma255 / 255), sigma255, contrast
 
     def _cut(self, rng: np.random.Generator, pixels: Pixels, patch: int) -> Pixels:
         """A square patch, now and then of a picture scaled down, for detail of all sizes.

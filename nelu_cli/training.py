@@ -27,6 +27,7 @@ from nelu_cli.errors import TrainingError
 from nelu_cli.evaluation import psnr
 from nelu_cli.figures import training_curve
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.optimizers import OptimizerName, parameter_optimizers
 from nelu_cli.patches import Batch, PatchSource, load_pictures
 
 __all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
@@ -50,6 +51,8 @@ class TrainConfig:
     hold_out: int = 10
     """Keep every n-th picture of each set out of training; 0 keeps none out."""
     sigma255: tuple[float, float] = (0.0, 120.0)
+    sigma_power: float = 1.0
+    """σ is the lower end plus a share uᵖ of the range, u uniform: above 1, small σ are commoner."""
     contrast: tuple[float, float] = (1.0, 1.0)
     """Clean patches are multiplied by a factor from this range before noise is added."""
     smallest_scale: float = 0.5
@@ -60,6 +63,7 @@ class TrainConfig:
     patch: int = 64
     final_patch: int = 128
     """Side of the patches in the last fifth of a run, at the same number of pixels a step."""
+    optimizer: OptimizerName = "muon"
     lr: float = 1e-3
     schedule: Schedule = "cooldown"
     warm_up: int = 200
@@ -86,8 +90,16 @@ class TrainConfig:
             raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
         if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch or self.lr <= 0:
             raise TrainingError("batch ≥ 1, final patch ≥ patch ≥ 8 and lr > 0 are needed")
-        if self.loss not in get_args(Loss) or self.schedule not in get_args(Schedule):
-            raise TrainingError(f"unknown loss {self.loss!r} or schedule {self.schedule!r}")
+        if self.sigma_power <= 0 or self.hold_out == 1:
+            raise TrainingError("sigma power > 0 and a hold-out of 0 or from 2 up are needed")
+        for name, choices in (
+            ("loss", Loss),
+            ("schedule", Schedule),
+            ("optimizer", OptimizerName),
+        ):
+            if getattr(self, name) not in get_args(choices):
+                known = ", ".join(get_args(choices))
+                raise TrainingError(f"{name} {getattr(self, name)!r} is none of {known}")
 
     def patch_and_batch(self, progress: float) -> tuple[int, int]:
         """Side and number of the patches of a step."""
@@ -128,8 +140,9 @@ def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
     per_sample = error.square().mean((1, 2, 3))
     if kind == "log-mse":
         return 0.1 * (per_sample + 1e-6).log().mean()
-    if kind == "scaled-mse":  # so that no level drowns the others
-        per_sample = per_sample * 255 / (batch.sigma255 + 3)
+    if kind == "scaled-mse":  # in full contrast, and so that no level drowns the others
+        level = batch.sigma255 / batch.contrast
+        per_sample = per_sample / batch.contrast.square() * 255 / (level + 3)
     return per_sample.mean()
 
 
@@ -178,13 +191,8 @@ class _Run:
         self.averaged = build(network_config)
         self.averaged.load_state_dict(self.network.state_dict())
         self.averaged.requires_grad_(False).eval()
-        self.optimizer = torch.optim.AdamW(
-            self.network.parameters(),
-            lr=config.lr,
-            betas=(0.9, 0.99),
-            eps=config.epsilon,
-            weight_decay=0.0,
-            fused=True,
+        self.optimizers = parameter_optimizers(
+            self.network, config.optimizer, config.lr, config.epsilon
         )
         self.model: nn.Module = self.network
         if _world() > 1:
@@ -210,10 +218,11 @@ class _Run:
         return range(_rank() * number // _world(), (_rank() + 1) * number // _world())
 
     def update(self, batch: Batch, progress: float) -> float:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate(self.step, progress)
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.config.learning_rate(self.step, progress)
         loss = _loss(self.config.loss, self.model(batch.noisy), batch)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         value = float(loss.detach())
@@ -226,7 +235,8 @@ class _Run:
                 f"the loss became {value} at step {self.step}; the last good state is in "
                 f"{self.out}: try a lower --lr"
             )
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
         with torch.no_grad():
             parameters = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
@@ -259,12 +269,12 @@ class _Run:
     def save_state(self, name: str) -> None:
         """Everything that an exact resume needs."""
         tensors: dict[str, Tensor] = {}
-        names = [name for name, _ in self.network.named_parameters()]
         for key, network in (("weights", self.network), ("ema", self.averaged)):
             tensors |= {f"{key}.{n}": p.detach() for n, p in network.named_parameters()}
-        for n, p in zip(names, self.network.parameters(), strict=True):
-            state = self.optimizer.state[p]
-            tensors[f"mean.{n}"], tensors[f"square.{n}"] = state["exp_avg"], state["exp_avg_sq"]
+        for optimizer in self.optimizers:
+            for n, p in self.network.named_parameters():
+                for key, value in optimizer.state.get(p, {}).items():
+                    tensors[f"optimizer.{n}/{key}"] = value
         numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
         metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
         content = {key: tensor.contiguous() for key, tensor in tensors.items()}
@@ -283,12 +293,20 @@ class _Run:
                 )
             self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
             self.best, self.latest = float(numbers["best"]), dict(numbers["latest"])
-            for n, p in self.network.named_parameters():
-                self.optimizer.state[p] = {  # in the memory layout of the parameter
-                    "step": torch.tensor(float(self.step)),
-                    "exp_avg": torch.empty_like(p).copy_(tensors[f"mean.{n}"]),
-                    "exp_avg_sq": torch.empty_like(p).copy_(tensors[f"square.{n}"]),
-                }
+            parameters = dict(self.network.named_parameters())
+            owner = {
+                p: optimizer
+                for optimizer in self.optimizers
+                for group in optimizer.param_groups
+                for p in group["params"]
+            }
+            for name, value in tensors.items():
+                if name.startswith("optimizer."):
+                    n, key = name.removeprefix("optimizer.").split("/")
+                    p = parameters[n]
+                    if value.shape == p.shape:  # in the memory layout of the parameter
+                        value = torch.empty_like(p).copy_(value)
+                    owner[p].state[p][key] = value
         except (OSError, KeyError, RuntimeError, ValueError, safetensors.SafetensorError) as error:
             raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
 
@@ -310,7 +328,14 @@ def _load_data(
         validation = ImageSet("held-out", tuple(held_out))
     else:
         raise TrainingError("nothing to validate on: name a set with --validate, or hold some out")
-    source = PatchSource(sets, config.sigma255, config.contrast, config.smallest_scale, config.seed)
+    source = PatchSource(
+        sets,
+        config.sigma255,
+        config.sigma_power,
+        config.contrast,
+        config.smallest_scale,
+        config.seed,
+    )
     return source, validation, unreadable
 
 

@@ -89,6 +89,13 @@ def test_json_is_all_of_stdout(nelu: Nelu, data: Path) -> None:
     assert [row["method"] for row in document["means"]] == ["noisy"]
 
 
+def test_no_noise_is_a_level_too(nelu: Nelu, data: Path) -> None:
+    _, out, _ = nelu(*BLIND, "--sigmas", "0", "--baseline", "nlm-told", "--json")
+    means = {row["method"]: row["psnr"] for row in json.loads(out)["means"]}
+    assert means["noisy"] is None  # infinite: nothing was added
+    assert means["nlm-told"] is None  # told that there is nothing to do
+
+
 def test_files_are_written(nelu: Nelu, data: Path, tmp_path: Path) -> None:
     table, curves, pictures = tmp_path / "t.csv", tmp_path / "c.png", tmp_path / "pictures"
     status, _, _ = nelu(
@@ -192,8 +199,8 @@ def test_public_name_with_other_files_is_warned_of(nelu: Nelu, data: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sigmas", "15,x"], "--sigmas: 'x' is not a noise level; write numbers above 0"),
-        (["--sigmas", "0"], "--sigmas: '0' is not a noise level"),
+        (["--sigmas", "15,x"], "--sigmas: 'x' is not a noise level; write numbers from 0 up"),
+        (["--sigmas", "-1"], "--sigmas: '-1' is not a noise level"),
         (["--sigmas", "nan"], "--sigmas: 'nan' is not a noise level"),
         (["--baseline", "magic"], "magic: no such baseline; there are wavelet, nlm, tv"),
         (["--channels", "2"], "--channels 2: choose 1 (grey) or 3 (colour)"),

@@ -33,6 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "downloads": {"atomic"},
     "shifts": {"padding"},
     "networks": {"operators", "padding"},
+    "optimizers": set(),
     "checkpoints": {"atomic", "networks"},
     "denoising": {"checkpoints", "images", "networks", "padding", "shifts", "tiling"},
     "datasets": {"downloads", "images"},
@@ -46,6 +47,7 @@ LAYERS: dict[str, set[str]] = {
         "evaluation",
         "figures",
         "networks",
+        "optimizers",
         "patches",
     },
     "experiments": {

@@ -26,11 +26,18 @@ def flat(value: int, side: int = 20) -> Pixels:
 
 def source(*sets: Sequence[Pixels]) -> PatchSource:
     default = [random_picture(40, 50, seed=seed) for seed in range(5)]
-    return PatchSource(sets or [default], (0.0, 50.0), (1.0, 1.0), smallest_scale=0.5, seed=11)
+    return PatchSource(
+        sets or [default],
+        sigma255=(0.0, 50.0),
+        sigma_power=1.0,
+        contrast=(1.0, 1.0),
+        smallest_scale=0.5,
+        seed=11,
+    )
 
 
-def tensors(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    return batch.clean, batch.noisy, batch.sigma255
+def tensors(batch: Batch) -> tuple[Tensor, ...]:
+    return batch.clean, batch.noisy, batch.sigma255, batch.contrast
 
 
 def assert_same(one: Batch, other: Batch) -> None:
@@ -72,6 +79,20 @@ def test_patches_are_cut_from_the_pictures_in_all_eight_poses() -> None:
     corner[0, 1] = 255  # with no symmetry
     clean = source([corner]).batch(0, range(200), 8).clean
     assert len({tuple(patch.flatten().nonzero().flatten().tolist()) for patch in clean}) == 8
+
+
+def test_a_power_above_1_draws_small_levels_more_often() -> None:
+    plain = source([flat(128)])
+    squared = replace(plain, sigma_power=2.0).batch(0, range(200), 8).sigma255
+    assert squared == pytest.approx(plain.batch(0, range(200), 8).sigma255 ** 2 / 50, rel=1e-5)
+
+
+def test_contrast_multiplies_the_clean_patch_alone() -> None:
+    batch = replace(source([flat(255)]), contrast=(0.1, 1.0)).batch(0, range(300), 16)
+    torch.testing.assert_close(batch.clean[:, 0, 0, 0], batch.contrast)
+    assert 0.1 <= batch.contrast.min() < 0.2 < 0.9 < batch.contrast.max() <= 1
+    found = (batch.noisy - batch.clean).std((1, 2, 3)) * 255
+    assert found.mean() == pytest.approx(batch.sigma255.mean(), rel=0.03)
 
 
 def test_the_noise_has_the_level_it_says() -> None:

@@ -170,9 +170,9 @@ def _levels(text: str) -> tuple[float, ...]:
             level = float(item)
         except ValueError:
             level = math.nan
-        if not 0 < level < math.inf:
+        if not 0 <= level < math.inf:
             raise UsageError(
-                f"--sigmas: {item.strip()!r} is not a noise level; write numbers above 0, "
+                f"--sigmas: {item.strip()!r} is not a noise level; write numbers from 0 up, "
                 "as 15,50,120"
             )
         levels.append(level)

@@ -45,6 +45,10 @@ def train(
         str | None,
         typer.Option(help="Noise level of the training patches, 0–255: 15, or a range 0-120."),
     ] = None,
+    sigma_power: Annotated[
+        float | None,
+        typer.Option(help="Above 1, small noise levels of the range are drawn more often."),
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,6 +113,9 @@ def train(
     final_patch: Annotated[
         int | None, typer.Option(help="The same in the last fifth of the run. Default: --patch.")
     ] = None,
+    optimizer: Annotated[
+        str | None, typer.Option(help="deep: muon for the inner convolutions, or adamw for all.")
+    ] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     cooldown: Annotated[
         float | None, typer.Option(help="Share of the run over which the learning rate falls to 0.")
@@ -138,11 +145,13 @@ def train(
         "validate": validate,
         "hold_out": hold_out,
         "sigma255": _range("--sigma", sigma),
+        "sigma_power": sigma_power,
         "contrast": _range("--contrast", contrast),
         "loss": loss,
         "batch": batch,
         "patch": patch,
         "final_patch": final_patch,
+        "optimizer": optimizer,
         "lr": lr,
         "cooldown": cooldown,
         "seed": seed,
