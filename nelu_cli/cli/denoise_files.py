@@ -3,6 +3,9 @@
 import json
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,9 @@ __all__ = [
     "noise_text",
     "picture_text",
 ]
+
+SMALL = 20_000_000
+"""Samples of a picture that may be read or written while another one is cleaned."""
 
 Record = dict[str, Any]  # what there is to say about one file, ready for JSON
 
@@ -151,6 +157,19 @@ class Report:
             print(json.dumps({**names, "status": "failed", "error": message}), flush=True)
         self.console.print(f"nelu: {message}", markup=False, style="red")
 
+    def settle(self, job: Job, result: Future[Record]) -> None:
+        """Wait for a file and tell how it went."""
+        try:
+            self.add(result.result())
+        except NeluError as error:
+            self.fail(str(error), job)
+        except OSError as error:
+            self.fail(f"{error.filename or job.target_name}: {error.strerror}", job)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            self.fail(f"{job.source_name}: not enough memory; lower --memory", job)
+
     def summarize(self) -> None:
         """The counts, if there was more than one file."""
         if self.outcome.interrupted or (self.outcome.total > 1 and not self.quiet):
@@ -182,29 +201,57 @@ def denoise_files(
     for problem in plan.problems:
         report.fail(str(problem))
     hidden = quiet or settings.dry_run or (json_lines and sys.stdout.isatty())
-    try:
-        with progress("", len(plan.jobs), console=report.console, quiet=hidden) as advance:
-            for job in plan.jobs:
-                step = _step_of_one_file(advance, job.source_name)
-                try:
-                    report.add(_denoise_file(job, settings, models, step))
-                except NeluError as error:
-                    report.fail(str(error), job)
-                except OSError as error:
-                    report.fail(f"{error.filename or job.target_name}: {error.strerror}", job)
-                except (MemoryError, RuntimeError) as error:
-                    if isinstance(error, RuntimeError) and "memory" not in str(error):
-                        raise
-                    report.fail(f"{job.source_name}: not enough memory; lower --memory", job)
-                step(1, 1)
-    except KeyboardInterrupt:
-        report.outcome.interrupted = True
+    with progress("", len(plan.jobs), console=report.console, quiet=hidden) as advance:
+        _denoise_jobs(plan.jobs, settings, models, report, advance)
     report.summarize()
     return report.outcome.exit_code
 
 
-def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileProgress) -> Record:
-    """Read, clean and write one picture; say what was done."""
+def _denoise_jobs(
+    jobs: Sequence[Job], settings: Settings, models: ModelChoice, report: Report, advance: Advance
+) -> None:
+    """Clean one picture after the other; meanwhile a thread writes the last and reads the next."""
+    unsettled: deque[tuple[Job, Future[Record]]] = deque()
+
+    def settle(most: int) -> None:
+        while len(unsettled) > most:
+            report.settle(*unsettled[0])
+            unsettled.popleft()
+
+    with ThreadPoolExecutor(1) as files:
+        try:
+            upcoming = deque(files.submit(_read, job, settings, models) for job in jobs[:1])
+            for number, job in enumerate(jobs, 1):
+                step = _step_of_one_file(advance, job.source_name)
+                reading = upcoming.popleft()
+                wait([reading])
+                upcoming += [files.submit(_read, j, settings, models) for j in jobs[number:][:1]]
+                unsettled.append((job, _clean_and_write(reading, settings, models, files, step)))
+                step(1, 1)
+                settle(1)
+            settle(0)
+        except KeyboardInterrupt:
+            report.outcome.interrupted = True
+            files.shutdown(cancel_futures=True)
+            for job, result in unsettled:
+                if not result.cancelled() and result.exception() is None:
+                    report.settle(job, result)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A picture on its way, with what there is to say about it so far."""
+
+    job: Job
+    source: bytes | Path
+    format: str  # to be written
+    record: Record
+    picture: Picture | None
+    """Not read yet if it is large: only one such picture is in memory at a time."""
+
+
+def _read(job: Job, settings: Settings, models: ModelChoice) -> _Loaded | Record:
+    """Read a picture, or say why not."""
     start = time.perf_counter()
     names = {"input": job.source_name, "output": job.target_name}
     if _exists(job.target, settings):
@@ -215,8 +262,43 @@ def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileP
     record = {**names, "status": "planned", **header_record(header)}
     if settings.dry_run:
         return {**record, "model": models.name_for(header.channels)}
+    samples = header.width * header.height * header.pages * header.channels
+    small = samples <= SMALL
+    picture = images.read(source, max_pixels=settings.max_pixels) if small else None
+    record["seconds"] = time.perf_counter() - start
+    return _Loaded(job, source, format, record, picture)
 
-    picture = images.read(source, max_pixels=settings.max_pixels)
+
+def _clean_and_write(
+    reading: Future[_Loaded | Record],
+    settings: Settings,
+    models: ModelChoice,
+    files: Executor,
+    step: TileProgress,
+) -> Future[Record]:
+    """Clean here and now, let ``files`` write; all errors wait in the future."""
+    result: Future[Record] = Future()
+    try:
+        loaded = reading.result()
+        if isinstance(loaded, _Loaded):
+            write = _clean(loaded, settings, models, step)
+            result = files.submit(write)
+            if loaded.picture is None:
+                wait([result])
+        else:
+            result.set_result(loaded)
+    except Exception as error:
+        result.set_exception(error)
+    return result
+
+
+def _clean(
+    loaded: _Loaded, settings: Settings, models: ModelChoice, step: TileProgress
+) -> Callable[[], Record]:
+    """Clean a picture; return what remains to be done: to write it and say so."""
+    start = time.perf_counter()
+    job, source, format = loaded.job, loaded.source, loaded.format
+    picture = loaded.picture or images.read(source, max_pixels=settings.max_pixels)
     _check_fits(picture, format, job.target_name, settings)
     model = models.load_for(picture.pixels.shape[-1])
     try:
@@ -236,22 +318,29 @@ def _denoise_file(job: Job, settings: Settings, models: ModelChoice, step: TileP
         )
     except NeluError as error:
         raise ImageError(f"{job.source_name}: {error}") from error
-    picture = replace(picture, pixels=cleaned)  # lets go of the input's pixels
-    if settings.strength == 0 and format == picture.format and not settings.strip:
-        _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
-    else:
-        _write_picture(picture, job.target, format, settings)
-    if settings.noise_map is not None and noise_map is not None:
-        _write_bytes(_draw_noise_map(noise_map, picture), settings.noise_map)
-    return {
-        **record,
-        "status": "done",
-        "model": model.name,
-        "quality": settings.quality,
-        "strength": settings.strength,
-        **noise_record(noise, picture),
-        "seconds": round(time.perf_counter() - start, 3),
-    }
+    result = replace(picture, pixels=cleaned)
+    del picture, cleaned  # lets go of the input's pixels
+    seconds = loaded.record["seconds"] + time.perf_counter() - start
+
+    def write() -> Record:
+        start = time.perf_counter()
+        if settings.strength == 0 and format == result.format and not settings.strip:
+            _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
+        else:
+            _write_picture(result, job.target, format, settings)
+        if settings.noise_map is not None and noise_map is not None:
+            _write_bytes(_draw_noise_map(noise_map, result), settings.noise_map)
+        return {
+            **loaded.record,
+            "status": "done",
+            "model": model.name,
+            "quality": settings.quality,
+            "strength": settings.strength,
+            **noise_record(noise, result),
+            "seconds": round(seconds + time.perf_counter() - start, 3),
+        }
+
+    return write
 
 
 def _draw_noise_map(noise_map: NDArray[np.float64], picture: Picture) -> bytes:
