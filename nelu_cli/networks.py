@@ -266,8 +266,8 @@ class ResidualBlock(nn.Module):
 class Removed(NeLU):
     """What NeLU takes away, u − NeLU(u) = clip(u, ±λr): the noise, at most λr anywhere."""
 
-    def forward(self, coeffs: Tensor) -> Tensor:
-        return coeffs - super().forward(coeffs)
+    def forward(self, coeffs: Tensor, *, removed: bool = True) -> Tensor:
+        return super().forward(coeffs, removed=removed)
 
 
 def _deep_activation(config: DeepConfig, width: int) -> nn.Module:

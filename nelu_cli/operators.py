@@ -37,6 +37,10 @@ WINDOW_FLOOR = 0.1
 """Least value of 1 − Σλ² with window > 1, where Newton is not monotone and needs the guard."""
 
 
+PIECE = 2**16
+"""Entries that are taken through the passes of NeLU together, so that they stay in the cache."""
+
+
 def soft_threshold(u: Tensor, threshold: float | Tensor) -> Tensor:
     """Solve min_z ½‖z − u‖₂² + threshold·‖z‖₁: move every entry towards 0, stopping there."""
     return u.sign() * (u.abs() - threshold).clamp(min=0)
@@ -123,6 +127,7 @@ def nelu(
     dim: int | None = 1,
     window: int = 1,
     solver: Solver = "newton",
+    removed: bool = False,
 ) -> Tensor:
     """Solve min_z ‖z − u‖₂ + λ‖z‖₁ exactly (with ``nonnegative``: subject to z ≥ 0).
 
@@ -142,6 +147,8 @@ def nelu(
         window × window positions (see Notes).
     solver:
         ``"newton"``, or ``"sort"`` (window 1 only).
+    removed:
+        Return what is taken away, u − z = clip(u, ±λr), instead of z.
 
     Notes
     -----
@@ -187,11 +194,14 @@ def nelu(
         dim = range(u.ndim)[dim]
         entries = u.reshape(math.prod(u.shape[:dim]), u.shape[dim], math.prod(u.shape[dim + 1 :]))
     grid = _Window(window, *u.shape[2:]) if window > 1 else None
-    code: Tensor = _ExactNeLU.apply(entries.mT, lam, nonnegative, grid, solver)  # type: ignore[no-untyped-call]
-    code = code.mT.reshape(u.shape)
+    vectors = entries.mT
+    if vectors.is_contiguous():  # then they may as well be one batch
+        vectors = vectors.flatten(0, 1).unsqueeze(0)
+    result: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, grid, solver, removed)  # type: ignore[no-untyped-call]
+    result = result.reshape(entries.mT.shape).mT.reshape(u.shape)
     if u.ndim == 4 and u.is_contiguous(memory_format=torch.channels_last):
-        code = code.contiguous(memory_format=torch.channels_last)
-    return code
+        result = result.contiguous(memory_format=torch.channels_last)
+    return result
 
 
 class _Window(NamedTuple):
@@ -234,8 +244,10 @@ class _ExactNeLU(torch.autograd.Function):
     window, the adjoint of the averaging acts on ∂ρ/D and ρ·∂ρ/D, and the set that gave ρ is not
     quite the set of the entries above λr.
 
-    Most of the time goes into passes over memory, so they are few and in place, and sums are
-    matrix products.
+    The gradient of what is removed, u − z, is that of u less that of z.
+
+    Most of the time goes into passes over memory, so they are few and in place, sums are matrix
+    products, and pieces that fit into the cache go through all the passes of a step together.
     """
 
     @staticmethod
@@ -246,43 +258,52 @@ class _ExactNeLU(torch.autograd.Function):
         nonnegative: bool,
         window: _Window | None,
         solver: Solver,
+        removed: bool,
     ) -> Tensor:
+        ctx.removed = removed
         ctx.lam_shape = lam.shape
         lam = lam.clamp(min=torch.finfo(u.dtype).eps).expand(u.shape[-1]).contiguous()
         weight = lam.square()
         # An empty tensor, or no vector that could be shrunk.
         ctx.identity = u.numel() == 0 or not (nonnegative or window or weight.sum() > 1)
         if ctx.identity:
-            return u.clone()
-        q = _squared_ratio(u, lam, nonnegative)
-        rest = u.clamp(max=0).square_().sum(-1) if nonnegative else None
-        if solver == "sort":
-            energy, energy_before, denominator = _sorted_energy(q, weight, rest)
+            return torch.zeros_like(u) if removed else u.clone()
+        if window:
+            energy, energy_before, denominator = _window_energy(u, lam, nonnegative, window)
         else:
-            energy, energy_before, denominator = _newton_energy(q, weight, rest, window)
-        threshold = torch.mul(energy.sqrt().unsqueeze(-1), lam, out=q)
-        if nonnegative:
-            z = (u - threshold).relu_()
-        else:
-            z = torch.minimum(u, threshold)
-            torch.maximum(z, threshold.neg_(), out=z)
-            torch.sub(u, z, out=z)
-        ctx.save_for_backward(u, lam, z, energy, energy_before, denominator)
+            solve = _sorted_energy if solver == "sort" else _newton_energy
+            energy, energy_before, denominator = u.new_empty(3, *u.shape[:2])
+            for piece in _pieces(u):
+                q, rest = _squared_ratio(u[piece], lam, nonnegative)
+                energy[piece], energy_before[piece], denominator[piece] = solve(q, weight, rest)
+        result = torch.empty_like(u)
+        for piece in _pieces(u):
+            threshold = energy[piece].sqrt().unsqueeze(-1) * lam
+            if nonnegative:
+                taken = torch.minimum(u[piece], threshold, out=result[piece])
+            else:
+                taken = torch.clamp(u[piece], -threshold, threshold, out=result[piece])
+            if not removed:
+                torch.sub(u[piece], taken, out=taken)
+        ctx.save_for_backward(u, lam, result, energy, energy_before, denominator)
         ctx.nonnegative, ctx.window = nonnegative, window
-        return z
+        return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.identity:
-            return g, g.new_zeros(ctx.lam_shape), None, None, None
+            grad_u = torch.zeros_like(g) if ctx.removed else g
+            return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None
         u, lam, z, energy, energy_before, denominator = ctx.saved_tensors
+        if ctx.removed:
+            z, g = u - z, -g
         window: _Window | None = ctx.window
         r = energy.sqrt()
         sign = z.sign()
         pull = sign * g
         passed = sign.square_()  # 1 where z is not 0
-        d_energy = -_weighted_sum(pull, lam) / torch.where(r > 0, 2 * r, torch.inf)
+        d_energy = -(pull @ lam) / torch.where(r > 0, 2 * r, torch.inf)
         d_inactive = d_energy / denominator
         d_active = d_inactive * energy
         if window is None:
@@ -290,25 +311,24 @@ class _ExactNeLU(torch.autograd.Function):
         else:
             d_active = d_active * (denominator > WINDOW_FLOOR)
             d_inactive, d_active = window.adjoint(d_inactive), window.adjoint(d_active)
-            active = _squared_ratio(u, lam, ctx.nonnegative)
+            active, _ = _squared_ratio(u, lam, ctx.nonnegative)
             torch.gt(active, energy_before.unsqueeze(-1), out=active)
         grad_u = u * (2 * d_inactive).unsqueeze(-1)
         grad_u.addcmul_(grad_u, active, value=-1).addcmul_(g, passed)
+        if ctx.removed:
+            grad_u -= g
         grad_lam = None
         if ctx.needs_input_grad[1]:
             grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
             grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
-        return grad_u, grad_lam, None, None, None
+        return grad_u, grad_lam, None, None, None, None
 
 
-def _weighted_sum(vectors: Tensor, weights: Tensor) -> Tensor:
-    """Σᵢ weightᵢ·vectorᵢ of each vector: (A, P, d) and (d,) to (A, P).
-
-    A matrix–vector product where the memory allows it: several times as fast as a batched one.
-    """
-    if vectors.is_contiguous():
-        return (vectors.flatten(0, 1) @ weights).view(vectors.shape[:2])
-    return weights @ vectors.mT
+def _pieces(vectors: Tensor) -> list[tuple[int, slice]]:
+    """Indices that cut (A, P, d) into pieces (n, d) of about PIECE entries."""
+    step = max(1, PIECE // vectors.shape[-1])
+    batch, positions = vectors.shape[:2]
+    return [(a, slice(p, p + step)) for a in range(batch) for p in range(0, positions, step)]
 
 
 def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
@@ -318,42 +338,61 @@ def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
     return (factors.unsqueeze(1) @ vectors).sum((0, 1))
 
 
-def _squared_ratio(u: Tensor, lam: Tensor, nonnegative: bool) -> Tensor:
-    """(uᵢ/λᵢ)², 0 for entries that can never be active; entry i is active where this exceeds ρ."""
+def _squared_ratio(u: Tensor, lam: Tensor, nonnegative: bool) -> tuple[Tensor, Tensor | None]:
+    """(uᵢ/λᵢ)²: entry i is active where this exceeds ρ. Entries that can never be active are 0
+    in it; their energy is the second result."""
     q = u / lam
-    return (q.relu_() if nonnegative else q).square_()
+    if not nonnegative:
+        return q.square_(), None
+    return q.relu_().square_(), u.clamp(max=0).square_().sum(-1)
 
 
-def _newton_energy(
-    q: Tensor, weight: Tensor, rest: Tensor | None, window: _Window | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ρ (A, P), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (A, P, d).
+def _split_energy(
+    q: Tensor, weight: Tensor, rest: Tensor | None, energy: Tensor, scratch: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σ_active λᵢ² and Σ_inactive uᵢ² of vectors q (n, d), active meaning qᵢ > ρ.
 
-    ``rest`` is the energy of entries outside q. The inactive energy is summed as it is: as a
-    difference of energies it would drown in the rounding of entries a thousand times larger.
+    The inactive energy is summed as it is: as a difference of energies it would drown in the
+    rounding of entries a thousand times larger.
     """
-    tolerance = 4 * torch.finfo(q.dtype).eps
-    energy = _weighted_sum(q, weight)
-    if rest is not None:
-        energy = energy + rest
-    if window:
-        energy = window.mean(energy)
+    active = torch.gt(q, energy.unsqueeze(-1), out=scratch) @ weight
+    inactive = torch.addcmul(q, q, scratch, value=-1, out=scratch) @ weight
+    return active, inactive if rest is None else inactive + rest
+
+
+def _newton_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ρ (n), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (n, d).
+
+    ``rest`` is the energy of entries outside q.
+    """
+    epsilon = torch.finfo(q.dtype).eps
+    energy = q @ weight if rest is None else q @ weight + rest
     scratch = torch.empty_like(q)
-    for _ in range(WINDOW_STEPS if window else NEWTON_LIMIT):
+    for _ in range(NEWTON_LIMIT):
         before = energy
-        active = _weighted_sum(torch.gt(q, energy.unsqueeze(-1), out=scratch), weight)
-        inactive = torch.addcmul(q, q, scratch, value=-1, out=scratch)
-        inactive = _weighted_sum(inactive, weight)
-        if rest is not None:
-            inactive = inactive + rest
-        if window:
-            denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
-            energy = window.mean(inactive) / denominator
-        else:
-            denominator = (1 - active).clamp(min=torch.finfo(q.dtype).eps)
-            energy = torch.minimum(energy, inactive / denominator)
-            if not (before - energy > tolerance * before).any():
-                break
+        active, inactive = _split_energy(q, weight, rest, energy, scratch)
+        denominator = (1 - active).clamp(min=epsilon)
+        energy = torch.minimum(energy, inactive / denominator)
+        if not (before - energy > 4 * epsilon * before).any():
+            break
+    return energy, before, denominator
+
+
+def _window_energy(
+    u: Tensor, lam: Tensor, nonnegative: bool, window: _Window
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As :func:`_newton_energy`, from u (A, P, d), with both sums averaged over the window."""
+    weight = lam.square()
+    energy = window.mean(torch.linalg.vector_norm(u, dim=-1).square_())
+    active, inactive = torch.empty_like(energy), torch.empty_like(energy)
+    for _ in range(WINDOW_STEPS):
+        before = energy
+        for piece in _pieces(u):
+            q, rest = _squared_ratio(u[piece], lam, nonnegative)
+            sums = _split_energy(q, weight, rest, energy[piece], torch.empty_like(q))
+            active[piece], inactive[piece] = sums
+        denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
+        energy = window.mean(inactive) / denominator
     return energy, before, denominator
 
 
@@ -398,10 +437,16 @@ class NeLU(nn.Module):
         self.window = window
         self.tau = nn.Parameter(torch.full((entries,) if per_channel else (), float(tau)))
 
-    def forward(self, coeffs: Tensor) -> Tensor:
+    def forward(self, coeffs: Tensor, *, removed: bool = False) -> Tensor:
         d = self.entries if self.dim is not None else coeffs[0].numel()
-        lam = self.tau.clamp(min=0) / d**0.5
-        return nelu(coeffs, lam, nonnegative=self.nonnegative, dim=self.dim, window=self.window)
+        return nelu(
+            coeffs,
+            self.tau.clamp(min=0) / d**0.5,
+            nonnegative=self.nonnegative,
+            dim=self.dim,
+            window=self.window,
+            removed=removed,
+        )
 
     def extra_repr(self) -> str:
         return f"{self.entries}, window={self.window}, nonnegative={self.nonnegative}"

@@ -263,6 +263,31 @@ def test_gradcheck_with_a_window(nonnegative: bool, memory_format: torch.memory_
     check_gradient(u, lam, nonnegative=nonnegative, window=3)
 
 
+@pytest.mark.parametrize("lam", [0.2, 0.7])  # below and above 1/sqrt(5)
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("window", [1, 3])
+def test_what_is_removed_is_the_rest_and_has_its_gradient(
+    lam: float, nonnegative: bool, window: int
+) -> None:
+    u = sparse(2, 5, 3, 4)
+    options: dict[str, Any] = {"nonnegative": nonnegative, "window": window}
+    rest = nelu(u, lam, removed=True, **options)
+    torch.testing.assert_close(rest + nelu(u, lam, **options), u)
+    check_gradient(u, lam, removed=True, **options)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("window", [1, 3])
+def test_pieces_make_no_difference(
+    window: int, memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    u = sparse(2, 5, 6, 7).contiguous(memory_format=memory_format)
+    whole = nelu(u, tau(1.3, 5), window=window)
+    for entries in (1, 17, 60):
+        monkeypatch.setattr(operators, "PIECE", entries)
+        torch.testing.assert_close(nelu(u, tau(1.3, 5), window=window), whole)
+
+
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize(
     ("u", "lam"),
