@@ -87,8 +87,8 @@ class DeepConfig:
 
     family: ClassVar[str] = "deep"
     channels: int = 1
-    widths: tuple[int, ...] = (32, 64, 128)
-    blocks: tuple[int, ...] = (2, 2, 2)
+    widths: tuple[int, ...] = (48, 80, 128)
+    blocks: tuple[int, ...] = (1, 1, 1)
     activation: DeepActivation = "nelu"
     window: int = 5
     tau: float = 1.5  # where training starts

@@ -59,12 +59,12 @@ class TrainConfig:
     loss: Loss = "scaled-mse"
     steps: int | None = None
     minutes: float | None = 60.0
-    batch: int = 8
+    batch: int = 16
     patch: int = 64
     final_patch: int = 128
     """Side of the patches in the last fifth of a run, at the same number of pixels a step."""
     optimizer: OptimizerName = "muon"
-    lr: float = 1e-3
+    lr: float = 2e-3
     schedule: Schedule = "cooldown"
     warm_up: int = 200
     cooldown: float = 0.4

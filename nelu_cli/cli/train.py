@@ -21,11 +21,12 @@ RECIPES = ("nelu", "paper")
 # What made the bundled weights, and the paper's own way; options on the command line go first.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "deep": {"sigma255": (0.0, 120.0)},
-    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "lr": 2e-3, "final_patch": 64},
+    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "batch": 8, "final_patch": 64},
     "paper, --recipe paper": {
         "sigma255": (15.0, 15.0),
         "loss": "mse",
         "lr": 2e-2,
+        "batch": 8,
         "schedule": "paper",
         "epsilon": 1e-3,
         "patch": 128,
@@ -95,10 +96,10 @@ def train(
         ),
     ] = None,
     widths: Annotated[
-        str | None, typer.Option(help="deep: channels at each scale, e.g. 32,64,128.")
+        str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128.")
     ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 2,2,2.")
+        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 1,1,1.")
     ] = None,
     window: Annotated[
         int | None, typer.Option(help="deep: NeLU measures the noise over n × n positions.")
