@@ -259,8 +259,8 @@ class ResidualBlock(nn.Module):
             self.second.weight *= 0.1  # start close to the identity
 
     def forward(self, x: Tensor) -> Tensor:
-        update: Tensor = self.second(F.relu(self.first(x)))
-        return x + update
+        update: Tensor = self.second(F.relu_(self.first(x)))
+        return update.add_(x)  # in place: fresh memory costs as much as the sum itself
 
 
 class Removed(NeLU):
@@ -341,7 +341,7 @@ class DeepAutoencoder(Network):
             codes.append(code(x))
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = decode(codes.pop() + up(x))
+            x = decode(up(x).add_(codes.pop()))
         noise: Tensor = self.tail(x)
         return noise
 
