@@ -9,7 +9,6 @@ import torch
 
 from nelu_cli import checkpoints
 from nelu_cli.checkpoints import TrainingRecord
-from nelu_cli.cli import run
 from nelu_cli.networks import Config, DeepConfig, PaperConfig, build
 
 Nelu = Callable[..., tuple[int, str, str]]
@@ -28,22 +27,10 @@ RECORD = TrainingRecord(
 
 
 @pytest.fixture
-def nelu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Nelu:
-    """Run a command line; return its status, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        status = run([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return call
-
-
-@pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stand for the bundled weights: one model of each family."""
     monkeypatch.setattr(checkpoints, "_bundled_folder", lambda: tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
     configs: dict[str, Config] = {
         "small-deep": DeepConfig(widths=(4, 6), blocks=(0, 0), tau=1.25),
         "small-paper": PaperConfig(channels=3, filters=10, kernel=5, stride=3),
