@@ -364,16 +364,16 @@ def _to_tensor(pixels: NDArray[Any], scale: float) -> Tensor:
 
 _MAP_PIXELS: Final = 2_000_000  # most pixels of a noise map
 _MAP_WINDOW: Final = 15  # picture pixels, the side of the box for local means
-_SAMPLES: Final = 3  # crops along each side of a picture
+_SAMPLES: Final = 3  # most crops along each side of a picture
 _SAMPLE_SIDE: Final = 64
 _LEAST_SHARE: Final = 0.05  # of the noise that must have been removed to judge by it
 
 
 def _spread(length: int) -> list[int]:
-    """Starts of the crops along one side of a picture."""
-    crops = min(_SAMPLES, -(-length // _SAMPLE_SIDE))
+    """Starts of the crops along one side of a picture; they cover at most half of it."""
+    crops = min(_SAMPLES, max(1, length // (2 * _SAMPLE_SIDE)))
     last = max(0, length - _SAMPLE_SIDE)
-    return [k * last // max(1, crops - 1) for k in range(crops)]
+    return [k * last // (crops - 1) for k in range(crops)] if crops > 1 else [last // 2]
 
 
 class _NoiseMeter:
