@@ -520,10 +520,21 @@ def _is_longer(new: TrainConfig, old: TrainConfig) -> bool:
 
 
 def _start_from(run: _Run, name_or_path: str | Path) -> None:
-    """Take over the tensors of other weights, where names and shapes agree."""
+    """Take over the tensors of other weights, where names and shapes agree.
+
+    From grey to colour, the first layer looks at the mean of the colours and the last one gives
+    the same for each.
+    """
     source = checkpoints.load(name_or_path).network.state_dict()
-    own = run.network.state_dict()
-    taken = {n: t for n, t in source.items() if n in own and own[n].shape == t.shape}
+    taken = {}
+    for name, own in run.network.state_dict().items():
+        tensor = source.get(name)
+        if tensor is not None and name == "head.weight" and 3 * tensor.shape[1] == own.shape[1]:
+            tensor = tensor.repeat(1, 3, 1, 1) / 3
+        if tensor is not None and name == "tail.weight" and 3 * len(tensor) == len(own):
+            tensor = tensor.repeat(3, 1, 1, 1)
+        if tensor is not None and tensor.shape == own.shape:
+            taken[name] = tensor
     if not taken:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
     for network in (run.network, run.averaged):
