@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from rich.console import Console
 
 from nelu_cli import checkpoints, denoising, images
 from nelu_cli.batch import Outcome
-from nelu_cli.cli import run
+from nelu_cli.cli import denoise_files, run
 from nelu_cli.cli.sizes import parse_bytes, parse_count
 from nelu_cli.errors import UsageError
 from nelu_cli.networks import DeepConfig, build
@@ -391,6 +392,39 @@ def test_two_inputs_for_one_output_are_refused_before_anything_is_written(nelu: 
     put("z/c.jpg")
     put("z/c.png")
     assert nelu("denoise", "--format", "png", "z", "out").status == 2
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_small_pictures_are_read_ahead_and_large_ones_are_not(
+    nelu: Nelu, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """While the first picture is cleaned the second is read, if two fit into memory."""
+    for name in ("a.png", "b.png", "c.png"):
+        put(f"in/{name}")
+    second_is_read = threading.Event()
+    seen: list[str] = []
+    inner_read, inner_denoise = images.read, denoising.denoise_pixels
+
+    def read(source: Path, **options: Any) -> Any:
+        seen.append(f"read {source.name}")
+        if source.name == "b.png":
+            second_is_read.set()
+        return inner_read(source, **options)
+
+    def denoise(*arguments: Any, **options: Any) -> Any:
+        if small:
+            assert second_is_read.wait(60)
+        seen.append("clean")
+        return inner_denoise(*arguments, **options)
+
+    monkeypatch.setattr(images, "read", read)
+    monkeypatch.setattr(denoise_files, "denoise_pixels", denoise)
+    if not small:
+        monkeypatch.setattr(denoise_files, "SMALL", 0)
+    assert nelu("denoise", "in", "out").status == 0
+    assert tree("out") == ["a.png", "b.png", "c.png"]
+    if not small:
+        assert seen == ["read a.png", "clean", "read b.png", "clean", "read c.png", "clean"]
 
 
 def test_a_bad_file_does_not_stop_the_batch(nelu: Nelu) -> None:

@@ -224,8 +224,9 @@ def _denoise_jobs(
             for number, job in enumerate(jobs, 1):
                 step = _step_of_one_file(advance, job.source_name)
                 reading = upcoming.popleft()
-                wait([reading])
-                upcoming += [files.submit(_read, j, settings, models) for j in jobs[number:][:1]]
+                upcoming += [
+                    files.submit(_read, j, settings, models) for j in jobs[number : number + 1]
+                ]
                 unsettled.append((job, _clean_and_write(reading, settings, models, files, step)))
                 step(1, 1)
                 settle(1)
