@@ -324,11 +324,15 @@ class _ExactNeLU(torch.autograd.Function):
         return grad_u, grad_lam, None, None, None, None
 
 
-def _pieces(vectors: Tensor) -> list[tuple[int, slice]]:
-    """Indices that cut (A, P, d) into pieces (n, d) of about PIECE entries."""
-    step = max(1, PIECE // vectors.shape[-1])
-    batch, positions = vectors.shape[:2]
-    return [(a, slice(p, p + step)) for a in range(batch) for p in range(0, positions, step)]
+def _pieces(vectors: Tensor) -> list[tuple[int | slice, slice]]:
+    """Indices that cut (A, P, d) into pieces of about PIECE entries: (n, d), or (m, P, d)."""
+    batch, positions, d = vectors.shape
+    most = max(1, PIECE // d)
+    if positions > most // 2:
+        places = [slice(p, p + most) for p in range(0, positions, most)]
+        return [(a, place) for a in range(batch) for place in places]
+    across = most // max(1, positions)
+    return [(slice(a, a + across), slice(None)) for a in range(0, batch, across)]
 
 
 def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
@@ -350,7 +354,7 @@ def _squared_ratio(u: Tensor, lam: Tensor, nonnegative: bool) -> tuple[Tensor, T
 def _split_energy(
     q: Tensor, weight: Tensor, rest: Tensor | None, energy: Tensor, scratch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Σ_active λᵢ² and Σ_inactive uᵢ² of vectors q (n, d), active meaning qᵢ > ρ.
+    """Σ_active λᵢ² and Σ_inactive uᵢ² of vectors q (…, d), active meaning qᵢ > ρ.
 
     The inactive energy is summed as it is: as a difference of energies it would drown in the
     rounding of entries a thousand times larger.
@@ -361,7 +365,7 @@ def _split_energy(
 
 
 def _newton_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ρ (n), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (n, d).
+    """Return ρ (…), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (…, d).
 
     ``rest`` is the energy of entries outside q.
     """
