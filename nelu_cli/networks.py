@@ -30,7 +30,6 @@ __all__ = [
     "PaperActivation",
     "PaperAutoencoder",
     "PaperConfig",
-    "Removed",
     "build",
 ]
 
@@ -260,20 +259,13 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         update: Tensor = self.second(F.relu_(self.first(x)))
-        return update.add_(x)  # in place: fresh memory costs as much as the sum itself
-
-
-class Removed(NeLU):
-    """What NeLU takes away, u − NeLU(u) = clip(u, ±λr): the noise, at most λr anywhere."""
-
-    def forward(self, coeffs: Tensor, *, removed: bool = True) -> Tensor:
-        return super().forward(coeffs, removed=removed)
+        return update.add_(x)
 
 
 def _deep_activation(config: DeepConfig, width: int) -> nn.Module:
     match config.activation:
         case "nelu":
-            return Removed(width, config.tau, window=config.window)
+            return NeLU(width, config.tau, window=config.window, removed=True)
         case "nelu-kept":
             return NeLU(width, config.tau, window=config.window)
         case "relu":

@@ -433,15 +433,17 @@ class NeLU(nn.Module):
         nonnegative: bool = False,
         dim: int | None = 1,
         window: int = 1,
+        removed: bool = False,
     ) -> None:
         super().__init__()
         self.entries = entries
+        self.removed = removed
         self.nonnegative = nonnegative
         self.dim = dim
         self.window = window
         self.tau = nn.Parameter(torch.full((entries,) if per_channel else (), float(tau)))
 
-    def forward(self, coeffs: Tensor, *, removed: bool = False) -> Tensor:
+    def forward(self, coeffs: Tensor) -> Tensor:
         d = self.entries if self.dim is not None else coeffs[0].numel()
         return nelu(
             coeffs,
@@ -449,7 +451,7 @@ class NeLU(nn.Module):
             nonnegative=self.nonnegative,
             dim=self.dim,
             window=self.window,
-            removed=removed,
+            removed=self.removed,
         )
 
     def extra_repr(self) -> str:

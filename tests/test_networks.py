@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nelu_cli import checkpoints, networks
-from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, Removed, build
+from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
 from nelu_cli.operators import NeLU
 from nelu_cli.padding import pad_image
 
@@ -272,7 +272,7 @@ def test_what_crosses_to_the_decoder_is_bounded_by_the_noise_nelu_measures() -> 
     coeffs = torch.randn(2, 8, 9, 7)
     coeffs[0, 3] *= 1000  # strong structure in one channel
     for window in (1, 5):
-        removed, kept = Removed(8, window=window), NeLU(8, window=window)
+        removed, kept = NeLU(8, window=window, removed=True), NeLU(8, window=window)
         rest = removed(coeffs)
         torch.testing.assert_close(rest + kept(coeffs), coeffs)
         assert bool((rest.abs() <= coeffs.abs() + 1e-6).all())

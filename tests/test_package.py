@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "networks": {"operators", "padding"},
     "optimizers": set(),
     "checkpoints": {"atomic", "networks"},
-    "denoising": {"checkpoints", "images", "networks", "padding", "shifts", "tiling"},
+    "denoising": {"checkpoints", "images", "networks", "padding", "tiling"},
     "datasets": {"downloads", "images"},
     "patches": {"datasets"},
     "evaluation": {"datasets", "denoising"},
