@@ -422,6 +422,7 @@ class NeLU(nn.Module):
 
     τ is the threshold as a multiple of the residual's root mean square, so it means the same for
     any d. Signed codes with window 1 and τ ≤ 1 throughout are not shrunk at all.
+    With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code.
     """
 
     def __init__(
