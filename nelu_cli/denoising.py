@@ -36,7 +36,7 @@ __all__ = [
     "preferred_model",
 ]
 
-DEFAULT_MEMORY: Final = 1 << 30  # bytes
+DEFAULT_MEMORY: Final = 2 << 30  # bytes
 
 Quality = Literal["fast", "normal", "best"]
 
@@ -175,7 +175,7 @@ def denoise_pixels(
             else:
                 cleaned[core] = page[core]
 
-        stream_tiles(fn, tiles, read, write, step)
+        stream_tiles(lambda tile: fn(tile[None])[0], tiles, read, write, step)
 
     for index in range(count):
         clean_page(stack[index], output[index], _step_of_page(progress, index, count))
@@ -197,21 +197,30 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     """
     _check_pixels(pixels, model)
     page = pixels if pixels.ndim == 3 else pixels[len(pixels) // 2]
-    levels: list[NDArray[np.float64]] = []
-    for top in _spread(page.shape[0]):
-        for left in _spread(page.shape[1]):
-            crop = page[top : top + _SAMPLE_SIDE, left : left + _SAMPLE_SIDE]
-            _, found = denoise_pixels(crop, model, noise_map=True)
-            assert found is not None
-            levels.append(found.ravel())
-    return float(np.median(np.concatenate(levels)))
+    crops = np.stack(
+        [
+            page[top : top + _SAMPLE_SIDE, left : left + _SAMPLE_SIDE]
+            for top in _spread(page.shape[0])
+            for left in _spread(page.shape[1])
+        ]
+    )
+    scale = _scale(crops)
+    noisy = torch.stack([_to_tensor(crop, scale) for crop in crops])
+    found = _clean_and_probe(_passes(model, "normal"), noisy)
+    cleaned, sensitivity = found.tensor_split(2, dim=1)
+    levels = []
+    for removed, reaction in zip((noisy - cleaned).numpy(), sensitivity.numpy(), strict=True):
+        meter = _NoiseMeter(*crops.shape[1:3])
+        meter.add((slice(0, crops.shape[1]), slice(0, crops.shape[2])), removed, reaction)
+        levels.append(meter.deviation())
+    return float(np.median(levels)) * scale
 
 
 # How the network is run
 
 
 def _passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
-    """The function that cleans one tile (C, h, w)."""
+    """The function that cleans tiles (N, C, h, w)."""
     if quality not in get_args(Quality):
         raise UsageError(f"unknown quality {quality!r}; choose fast, normal or best")
     network = model.network
@@ -222,10 +231,10 @@ def _passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
         estimate: Tensor = network(image)
         return estimate
 
-    def clean(tile: Tensor) -> Tensor:
+    def clean(tiles: Tensor) -> Tensor:
         with torch.inference_mode():
-            groups = torch.split(tile, model.channels)
-            return torch.cat([full(group[None].to(model.device))[0].cpu() for group in groups])
+            groups = torch.split(tiles, model.channels, dim=1)
+            return torch.cat([full(group.to(model.device)).cpu() for group in groups], dim=1)
 
     return clean
 
@@ -246,16 +255,16 @@ def flip_average(fn: Callable[[Tensor], Tensor], image: Tensor, stride: int) -> 
     return (total / 8)[..., :height, :width]
 
 
-def _clean_and_probe(clean: Callable[[Tensor], Tensor], tile: Tensor) -> Tensor:
-    """The clean tile (C, h, w), followed by its sensitivity at each pixel, (C, h, w) too.
+def _clean_and_probe(clean: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor:
+    """The clean tiles (N, C, h, w), followed by the sensitivity at each pixel: (N, 2C, h, w).
 
     The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε; its local mean estimates the
     mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the picture.
     """
-    cleaned = clean(tile)
-    signs = torch.randint(0, 2, tile.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
-    step = 0.1 * float((tile - cleaned).square().mean().sqrt()) + 1e-6
-    return torch.cat([cleaned, (clean(tile + step * signs) - cleaned) * signs / step])
+    cleaned = clean(tiles)
+    signs = torch.randint(0, 2, tiles.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    step = 0.1 * float((tiles - cleaned).square().mean().sqrt()) + 1e-6
+    return torch.cat([cleaned, (clean(tiles + step * signs) - cleaned) * signs / step], dim=1)
 
 
 def _working_memory(network: Network, channels: int) -> tuple[int, int]:
@@ -267,7 +276,8 @@ def _working_memory(network: Network, channels: int) -> tuple[int, int]:
     """
     config = network.config
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
-        features = 8 * max(width >> 2 * scale for scale, width in enumerate(config.widths))
+        maps = [width >> 2 * scale for scale, width in enumerate(config.widths)]
+        features = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
         return 0, features + 32 * channels
     patch = config.channels * config.kernel**2  # patches go through in strips
     strip = 5 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)

@@ -175,12 +175,14 @@ class PaperAutoencoder(Network):
         entries = config.channels * config.kernel**2  # of a patch
         self.halo = config.kernel - 1
         filters = torch.empty(config.filters, entries)
-        nn.init.normal_(filters, std=entries**-0.5)
+        nn.init.uniform_(filters, -((3 / entries) ** 0.5), (3 / entries) ** 0.5)
         self.analysis = nn.Parameter(filters)
         # D ≈ Wᵀ, so that the untrained network roughly reproduces its input: each pixel is covered
         # by (kernel/stride)² patches, each represented filters/entries times over.
         cover = (config.kernel / config.stride) ** 2 * config.filters / entries
-        self.synthesis = nn.Parameter(filters.clone() / cover)
+        self.synthesis = nn.Parameter(filters.clone())
+        with torch.no_grad():
+            self.synthesis.mul_(1 / cover)
         self.activation = _paper_activation(config)
 
     def encode(self, patches: Tensor) -> Tensor:
@@ -252,8 +254,8 @@ class ResidualBlock(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        nn.init.kaiming_normal_(self.first.weight)
-        nn.init.kaiming_normal_(self.second.weight)
+        nn.init.kaiming_uniform_(self.first.weight)
+        nn.init.kaiming_uniform_(self.second.weight)
         with torch.no_grad():
             self.second.weight *= 0.1  # start close to the identity
 
@@ -333,7 +335,8 @@ class DeepAutoencoder(Network):
             codes.append(code(x))
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = decode(up(x).add_(codes.pop()))
+            x = up(x).add_(codes.pop())
+            x = decode(x)  # apart, so that what went up is free by now
         noise: Tensor = self.tail(x)
         return noise
 

@@ -11,8 +11,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer.main
+from PIL import Image
 
 from nelu_cli import __version__, errors
 from nelu_cli.cli import app
@@ -23,6 +25,7 @@ PACKAGE = ROOT / "nelu_cli"
 LAYERS: dict[str, set[str]] = {
     # What each module may import from the package besides ``errors``; data flows one way.
     "errors": set(),
+    "allocator": set(),
     "atomic": set(),
     "batch": set(),
     "operators": set(),
@@ -189,6 +192,20 @@ def test_help_and_version_answer_without_torch() -> None:
 def test_light_modules_and_the_package_itself_do_not_import_torch() -> None:
     names = ", ".join(["nelu_cli", *(f"nelu_cli.{name}" for name in WITHOUT_TORCH)])
     assert run("-c", f"import sys, {names}; print('torch' in sys.modules)") == "False\n"
+
+
+def test_denoising_imports_nothing_slow_that_it_does_not_need(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((16, 16), np.uint8)).save(tmp_path / "in.png")
+    script = (
+        "import json, sys\n"
+        "from nelu_cli.cli import run\n"
+        "for model in ('deep-gray', 'paper-nelu-s15'):\n"
+        "    assert run(['denoise', '-f', '-q', '--model', model, *sys.argv[1:]]) == 0\n"
+        "slow = {'torch._dynamo', 'sympy', 'matplotlib', 'skimage', 'scipy'}\n"
+        "print(json.dumps(sorted(slow & set(sys.modules))))"
+    )
+    output = run("-c", script, str(tmp_path / "in.png"), str(tmp_path / "out.png"))
+    assert json.loads(output.splitlines()[-1]) == []
 
 
 def test_every_command_and_option_explains_itself() -> None:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from nelu_cli import images
+from nelu_cli.allocator import keep_freed_memory
 from nelu_cli.atomic import atomic_file
 from nelu_cli.batch import STDIO, Job, Outcome, plan_jobs
 from nelu_cli.denoising import (
@@ -197,6 +198,7 @@ def denoise_files(
     total = len(plan.jobs) + len(plan.problems)
     _check_noise_map(settings, total)
     models.check()
+    keep_freed_memory()
     report = Report(quiet=quiet, json_lines=json_lines, total=total)
     for problem in plan.problems:
         report.fail(str(problem))

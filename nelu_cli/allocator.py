@@ -1,0 +1,21 @@
+"""How the process gets its memory."""
+
+import ctypes
+import sys
+
+__all__ = ["keep_freed_memory"]
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep large blocks that are freed, for the next ones of the same size.
+
+    By default they go back to the system at once, and each of a network's feature maps is fetched
+    anew, page by page. Only glibc has that habit, and only there is anything done.
+    """
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, 1 << 30)
+            mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
