@@ -352,6 +352,6 @@ def _deep_halo(config: DeepConfig, cell: int) -> int:
         reach += 2 * 2 * blocks * cell * 2**scale
     coarsest: int = cell * 2 ** (len(config.blocks) - 1)
     if config.activation != "relu" and config.window > 1:
-        reach += (operators.WINDOW_STEPS + 1) * (config.window // 2) * coarsest
+        reach += 2 * (config.window // 2) * coarsest
     reach += 2 * cell  # head and tail
     return (-(-reach // coarsest) + 1) * coarsest  # one more, for it may begin inside a cell

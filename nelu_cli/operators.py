@@ -29,13 +29,8 @@ Solver = Literal["newton", "sort"]
 NEWTON_LIMIT = 100
 """Far above what Newton needs (4 to 8 steps for d up to 200); only a bound for the loop."""
 
-WINDOW_STEPS = 2
-"""Newton steps with window > 1; a fixed number, so that a result depends on its surroundings only
-within (WINDOW_STEPS + 1) · (window // 2) positions (the starting point is averaged too)."""
-
 WINDOW_FLOOR = 0.1
-"""Least value of 1 − Σλ² with window > 1, where Newton is not monotone and needs the guard."""
-
+"""Least value of 1 − Σλ² with window > 1, where nothing else keeps it from 0."""
 
 PIECE = 2**16
 """Entries that are taken through the passes of NeLU together, so that they stay in the cache."""
@@ -169,9 +164,10 @@ def nelu(
 
     Every step is homogeneous: nelu(c·u) = c·nelu(u) for every c > 0.
 
-    With a window, both sums of the quotient are averaged over the window before the division,
-    in WINDOW_STEPS Newton steps: no longer the minimiser of one vector's objective, but a steadier
-    measure of the noise, still local and still exactly homogeneous.
+    With a window, ρ is one such step: ‖u‖² is averaged over the window, and so are both sums of the
+    quotient before the division. This is no longer the minimiser of one vector's objective, but a
+    steadier measure of the noise, still exactly homogeneous, and local: it depends on nothing
+    farther away than 2·(window // 2) positions.
 
     There is a first derivative, in closed form, but no second one.
 
@@ -220,13 +216,13 @@ class _Window(NamedTuple):
         return self._pool(field / share, count_include_pad=True)
 
     def _pool(self, field: Tensor, *, count_include_pad: bool) -> Tensor:
-        return F.avg_pool2d(
-            field.reshape(-1, self.height, self.width),
-            self.size,
-            stride=1,
-            padding=self.size // 2,
-            count_include_pad=count_include_pad,
-        ).reshape(field.shape)
+        pooled = field.reshape(-1, self.height, self.width)
+        for size in ((self.size, 1), (1, self.size)):  # a third of the time of both at once
+            padding = (size[0] // 2, size[1] // 2)
+            pooled = F.avg_pool2d(
+                pooled, size, stride=1, padding=padding, count_include_pad=count_include_pad
+            )
+        return pooled.reshape(field.shape)
 
 
 class _ExactNeLU(torch.autograd.Function):
@@ -364,40 +360,47 @@ def _split_energy(
     return active, inactive if rest is None else inactive + rest
 
 
-def _newton_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def _newton_energy(
+    q: Tensor, weight: Tensor, rest: Tensor | None, energy: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return ρ (…), the ρ whose active set gave it, and 1 − Σ_active λᵢ², from q (…, d).
 
-    ``rest`` is the energy of entries outside q.
+    ``rest`` is the energy of entries outside q; ``energy`` is where to start, ‖u‖² by default.
+    Once most vectors are done, the others go on by themselves.
     """
     epsilon = torch.finfo(q.dtype).eps
-    energy = q @ weight if rest is None else q @ weight + rest
+    if energy is None:
+        energy = q @ weight if rest is None else q @ weight + rest
     scratch = torch.empty_like(q)
     for _ in range(NEWTON_LIMIT):
         before = energy
         active, inactive = _split_energy(q, weight, rest, energy, scratch)
         denominator = (1 - active).clamp(min=epsilon)
         energy = torch.minimum(energy, inactive / denominator)
-        if not (before - energy > 4 * epsilon * before).any():
+        moving = before - energy > 4 * epsilon * before
+        left = int(moving.count_nonzero())
+        if 2 * left < moving.numel():
             break
+    if 0 < left < moving.numel():
+        others = None if rest is None else rest[moving]
+        found = _newton_energy(q[moving], weight, others, energy[moving])
+        energy[moving], before[moving], denominator[moving] = found
     return energy, before, denominator
 
 
 def _window_energy(
     u: Tensor, lam: Tensor, nonnegative: bool, window: _Window
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`_newton_energy`, from u (A, P, d), with both sums averaged over the window."""
+    """As :func:`_newton_energy`, from u (A, P, d): one step, all sums averaged over the window."""
     weight = lam.square()
     energy = window.mean(torch.linalg.vector_norm(u, dim=-1).square_())
     active, inactive = torch.empty_like(energy), torch.empty_like(energy)
-    for _ in range(WINDOW_STEPS):
-        before = energy
-        for piece in _pieces(u):
-            q, rest = _squared_ratio(u[piece], lam, nonnegative)
-            sums = _split_energy(q, weight, rest, energy[piece], torch.empty_like(q))
-            active[piece], inactive[piece] = sums
-        denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
-        energy = window.mean(inactive) / denominator
-    return energy, before, denominator
+    for piece in _pieces(u):
+        q, rest = _squared_ratio(u[piece], lam, nonnegative)
+        sums = _split_energy(q, weight, rest, energy[piece], torch.empty_like(q))
+        active[piece], inactive[piece] = sums
+    denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
+    return window.mean(inactive) / denominator, energy, denominator
 
 
 def _sorted_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

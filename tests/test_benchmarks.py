@@ -8,7 +8,7 @@ import torch
 
 from benchmarks import scaling, speed, training
 from benchmarks.common import picture
-from nelu_cli.networks import DeepConfig, build
+from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
 
 def test_pictures_have_the_size_asked_for() -> None:
@@ -40,6 +40,15 @@ def test_the_peer_in_tiles_is_the_peer() -> None:
     with torch.inference_mode():
         whole = network(speed.to_tensor(pixels)[None])[0]
     torch.testing.assert_close(speed.in_tiles(network, 17, 2**13)(pixels), whole)
+
+
+@torch.inference_mode()
+def test_strided_convolutions_are_the_network_of_one_grid() -> None:
+    network = build(PaperConfig(filters=20, kernel=5, stride=3, signed=True, pass_through=True))
+    assert isinstance(network, PaperAutoencoder)
+    image = torch.rand(1, 1, 32, 41)
+    expected = network.forward_strided(image)
+    torch.testing.assert_close(speed.strided_convolutions(network)(image), expected)
 
 
 def test_the_parts_of_a_training_step_add_up() -> None:
