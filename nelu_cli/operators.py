@@ -32,7 +32,7 @@ NEWTON_LIMIT = 100
 WINDOW_FLOOR = 0.1
 """Least value of 1 − Σλ² with window > 1, where nothing else keeps it from 0."""
 
-PIECE = 2**16
+PIECE = 2**19
 """Entries that are taken through the passes of NeLU together, so that they stay in the cache."""
 
 
