@@ -394,6 +394,10 @@ def _train(
     on_event: Callable[[Event], None],
     on_note: Callable[[str], None],
 ) -> None:
+    # For the curve. Later, Ctrl-C inside this import could come out as another error, unsaved.
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401
+
     run = _Run(config, network_config, out, data_dir)
     writer = _rank() == 0
     if run.unreadable:
