@@ -102,7 +102,7 @@ def load(name_or_path: str | Path) -> Checkpoint:
             raise CheckpointError(f"{path}: {name} is {found}, but its network needs {needed}")
         if not bool(tensor.isfinite().all()):
             raise CheckpointError(f"{path}: {name} holds values that are not finite numbers")
-    network.load_state_dict(tensors, assign=True)
+    network.load_state_dict(tensors, assign=True)  # in the memory layout of the file
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.requires_grad_(False)
     return Checkpoint(header.name, path, network.eval(), header.record)

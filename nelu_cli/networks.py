@@ -175,6 +175,7 @@ class PaperAutoencoder(Network):
         entries = config.channels * config.kernel**2  # of a patch
         self.halo = config.kernel - 1
         filters = torch.empty(config.filters, entries)
+        # of variance 1/entries
         nn.init.uniform_(filters, -((3 / entries) ** 0.5), (3 / entries) ** 0.5)
         self.analysis = nn.Parameter(filters)
         # D ≈ Wᵀ, so that the untrained network roughly reproduces its input: each pixel is covered

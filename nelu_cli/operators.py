@@ -217,7 +217,7 @@ class _Window(NamedTuple):
 
     def _pool(self, field: Tensor, *, count_include_pad: bool) -> Tensor:
         pooled = field.reshape(-1, self.height, self.width)
-        for size in ((self.size, 1), (1, self.size)):  # a third of the time of both at once
+        for size in ((self.size, 1), (1, self.size)):  # 2·size additions, not size²
             padding = (size[0] // 2, size[1] // 2)
             pooled = F.avg_pool2d(
                 pooled, size, stride=1, padding=padding, count_include_pad=count_include_pad
