@@ -89,20 +89,28 @@ class DeepConfig:
     widths: tuple[int, ...] = (48, 80, 128)
     blocks: tuple[int, ...] = (1, 1, 1)
     activation: DeepActivation = "nelu"
-    window: int = 5
+    window: int | tuple[int, ...] = 5  # one for all scales, or one for each
     tau: float = 1.5  # where training starts
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))  # a list when read from JSON
         object.__setattr__(self, "blocks", tuple(self.blocks))
+        if isinstance(self.window, list):
+            object.__setattr__(self, "window", tuple(self.window))
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
         _check_counts("widths", 1, *self.widths)
         _check_counts("blocks", 0, *self.blocks)
-        _check_counts("window", 1, self.window)
-        _check(self.window % 2 == 1, "the window must be odd")
+        _check(len(self.windows) == len(self.widths), "give one window, or one for each scale")
+        _check_counts("window", 1, *self.windows)
+        _check(all(window % 2 for window in self.windows), "the window must be odd")
         _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
         _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """The window of NeLU at each scale."""
+        return self.window if isinstance(self.window, tuple) else (self.window,) * len(self.widths)
 
 
 Config = PaperConfig | DeepConfig
@@ -265,12 +273,12 @@ class ResidualBlock(nn.Module):
         return update.add_(x)
 
 
-def _deep_activation(config: DeepConfig, width: int) -> nn.Module:
+def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
     match config.activation:
         case "nelu":
-            return NeLU(width, config.tau, window=config.window, removed=True)
+            return NeLU(width, config.tau, window=window, removed=True)
         case "nelu-kept":
-            return NeLU(width, config.tau, window=config.window)
+            return NeLU(width, config.tau, window=window)
         case "relu":
             return nn.ReLU()
 
@@ -307,7 +315,9 @@ class DeepAutoencoder(Network):
         self.encoder = nn.ModuleList(
             _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
-        self.codes = nn.ModuleList(_deep_activation(config, width) for width in widths)
+        self.codes = nn.ModuleList(
+            _deep_activation(config, *each) for each in zip(widths, config.windows, strict=True)
+        )
         self.decoder = nn.ModuleList(
             _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
@@ -347,12 +357,12 @@ class DeepAutoencoder(Network):
 
 
 def _deep_halo(config: DeepConfig, cell: int) -> int:
-    """Radius of the receptive field: the longest path goes down to the coarsest scale and back."""
-    reach = 0  # in pixels
-    for scale, blocks in enumerate(config.blocks):
-        reach += 2 * 2 * blocks * cell * 2**scale
-    coarsest: int = cell * 2 ** (len(config.blocks) - 1)
-    if config.activation != "relu" and config.window > 1:
-        reach += 2 * (config.window // 2) * coarsest
-    reach += 2 * cell  # head and tail
-    return (-(-reach // coarsest) + 1) * coarsest  # one more, for it may begin inside a cell
+    """Radius of the receptive field: the longest path through the NeLU of one scale."""
+    longest = down = 0  # in pixels
+    for scale, (blocks, window) in enumerate(zip(config.blocks, config.windows, strict=True)):
+        position: int = cell * 2**scale
+        down += 2 * 2 * blocks * position  # and up again
+        across = 0 if config.activation == "relu" else 2 * (window // 2) * position
+        longest = max(longest, down + across)
+    longest += 2 * cell  # head and tail
+    return (-(-longest // position) + 1) * position  # one more, for it may begin inside a cell

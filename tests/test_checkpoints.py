@@ -33,7 +33,7 @@ RECORD = TrainingRecord(
     version="0.1.0",
 )
 CONFIGS: list[Config] = [
-    DeepConfig(widths=(4, 6), blocks=(1, 0), window=3, tau=1.25),
+    DeepConfig(widths=(4, 6), blocks=(1, 0), window=(3, 1), tau=1.25),
     DeepConfig(channels=3, widths=(4,), blocks=(1,), activation="relu"),
     PaperConfig(filters=10, kernel=5, stride=3, signed=True, pass_through=True),
     PaperConfig(channels=3, filters=10, kernel=5, stride=3, activation="nelu-unrolled", steps=4),

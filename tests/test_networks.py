@@ -116,6 +116,7 @@ def test_pictures_of_a_batch_do_not_mix(name: str) -> None:
 REACH: dict[str, Config] = {
     "deep": DeepConfig(widths=(2, 3), blocks=(1, 0), window=3),
     "deep, three scales": DeepConfig(widths=(2, 3, 3), blocks=(0, 1, 1), window=3),
+    "deep, each its window": DeepConfig(widths=(2, 3, 3), blocks=(0, 1, 1), window=(3, 5, 1)),
     "deep without window": DeepConfig(widths=(2, 3), blocks=(1, 1), window=1),
     "paper": PaperConfig(filters=10, kernel=7, stride=4),
 }
@@ -256,6 +257,7 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
         ({"widths": (8, 0, 8)}, "widths must be whole numbers"),
         ({"blocks": (1, -1, 1)}, "blocks must be whole numbers"),
         ({"window": 4}, "odd"),
+        ({"window": (5, 5)}, "one for each scale"),
         ({"window": "5"}, "window must be whole numbers"),
         ({"tau": float("nan")}, "tau"),
         ({"activation": "soft"}, "soft"),

@@ -102,7 +102,8 @@ def train(
         str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 1,1,1.")
     ] = None,
     window: Annotated[
-        int | None, typer.Option(help="deep: NeLU measures the noise over n × n positions.")
+        str | None,
+        typer.Option(help="deep: NeLU measures the noise over n × n positions, e.g. 5, or 5,5,1."),
     ] = None,
     contrast: Annotated[
         str | None,
@@ -161,7 +162,12 @@ def train(
     length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
-        shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": window}
+        windows = _counts(window)
+        shape |= {
+            "widths": _counts(widths),
+            "blocks": _counts(blocks),
+            "window": windows[0] if windows and len(windows) == 1 else windows,
+        }
     else:
         ours = recipe == "nelu"
         shape |= {
@@ -175,9 +181,11 @@ def train(
 
     import torch
 
+    from nelu_cli.allocator import keep_freed_memory
     from nelu_cli.networks import DeepConfig, PaperConfig
     from nelu_cli.training import TrainConfig, load_run
 
+    keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     if resume:
