@@ -218,6 +218,12 @@ def test_every_command_and_option_explains_itself() -> None:
             assert getattr(parameter, "help", None), (name, parameter.name)
 
 
+@pytest.mark.parametrize("group", [["--help"], ["data", "--help"]])
+def test_no_command_is_described_in_half_a_sentence(group: list[str]) -> None:
+    _, commands = nelu(*group).split("Commands:")
+    assert all(line.endswith(".") and "..." not in line for line in commands.splitlines() if line)
+
+
 def test_python_dash_m_is_nelu() -> None:
     assert nelu("--version") == f"nelu {__version__}\n"
 
@@ -231,9 +237,18 @@ def test_no_command_shows_the_help() -> None:
 
 
 def test_no_color_is_honoured() -> None:
-    assert COLOUR.search(nelu("--help", FORCE_COLOR="1"))
-    assert not COLOUR.search(nelu("--help", FORCE_COLOR="1", NO_COLOR="1"))
-    assert "\x1b" not in nelu("--help")
+    bar = (
+        "import sys; from nelu_cli.reporting import progress; sys.stderr = sys.stdout\n"
+        "with progress('', 1) as advance: advance()"
+    )
+    assert COLOUR.search(run("-c", bar, FORCE_COLOR="1"))
+    assert not COLOUR.search(run("-c", bar, FORCE_COLOR="1", NO_COLOR="1"))
+    assert run("-c", bar) == ""
+
+
+@pytest.mark.parametrize("command", ["--help", "models"])
+def test_a_pipe_gets_plain_text(command: str) -> None:
+    assert "\x1b" not in nelu(command)
 
 
 def test_bash_completion_lists_the_commands() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="List and fetch public sets of images, for `nelu eval` and `nelu train`.",
+    help="List and fetch public sets of pictures, to train and measure.",
     no_args_is_help=True,
 )
 
@@ -44,7 +44,7 @@ def fetch(
 
 @app.command("list")
 def list_sets(data_dir: DataDir = None) -> None:
-    """List the public sets, where they come from, and which are on this machine."""
+    """List the public sets, their sources, and which are here."""
     from rich.table import Table
 
     from nelu_cli import datasets, downloads, reporting

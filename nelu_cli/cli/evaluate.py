@@ -91,7 +91,7 @@ def evaluate(
         typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
     ] = "auto",
 ) -> None:
-    """Measure PSNR and SSIM of models and baselines on a set of images with added noise.
+    """Measure PSNR and SSIM of models on pictures with added noise.
 
     The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
     """

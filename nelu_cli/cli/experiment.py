@@ -59,7 +59,7 @@ def experiment(
         typer.Option(help="Noise level of shift-averaging and qualitative, on the 0–255 scale."),
     ] = None,
 ) -> None:
-    """Run an experiment of the paper: draw its figure and say whether the paper's claim holds.
+    """Test a claim of the paper, with figure and numbers.
 
     The same seed gives the same numbers. The status is 0 whether a claim holds or not.
     """
