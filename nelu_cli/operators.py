@@ -30,7 +30,7 @@ NEWTON_LIMIT = 100
 """Far above what Newton needs (4 to 8 steps for d up to 200); only a bound for the loop."""
 
 WINDOW_FLOOR = 0.1
-"""Least value of 1 − Σλ² with window > 1, where nothing else keeps it from 0."""
+"""Least value of 1 − Σλ² with a window, where nothing else keeps it from 0."""
 
 PIECE = 2**19
 """Entries that are taken through the passes of NeLU together, so that they stay in the cache."""
@@ -120,7 +120,7 @@ def nelu(
     *,
     nonnegative: bool = False,
     dim: int | None = 1,
-    window: int = 1,
+    window: int | None = None,
     solver: Solver = "newton",
     removed: bool = False,
 ) -> Tensor:
@@ -138,10 +138,10 @@ def nelu(
         The dimension whose entries make one vector; ``None`` for the whole sample, that is, all
         dimensions but the first.
     window:
-        Odd; above 1, ``u`` is (B, C, H, W), ``dim`` is 1 and the noise is measured over
+        Odd. With one, ``u`` is (B, C, H, W), ``dim`` is 1 and the noise is measured over
         window × window positions (see Notes).
     solver:
-        ``"newton"``, or ``"sort"`` (window 1 only).
+        ``"newton"``, or ``"sort"`` (without a window).
     removed:
         Return what is taken away, u − z = clip(u, ±λr), instead of z.
 
@@ -166,8 +166,9 @@ def nelu(
 
     With a window, ρ is one such step: ‖u‖² is averaged over the window, and so are both sums of the
     quotient before the division. This is no longer the minimiser of one vector's objective, but a
-    steadier measure of the noise, still exactly homogeneous, and local: it depends on nothing
-    farther away than 2·(window // 2) positions.
+    steadier measure of the noise (not 0 at once where Σλᵢ² falls below 1, so that training cannot
+    switch a layer off), still exactly homogeneous, and local: it depends on nothing farther away
+    than 2·(window // 2) positions.
 
     There is a first derivative, in closed form, but no second one.
 
@@ -177,7 +178,7 @@ def nelu(
     """
     if u.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"nelu needs float32 or float64 coefficients, not {u.dtype}")
-    if window % 2 != 1 or (window > 1 and (u.ndim != 4 or dim != 1 or solver == "sort")):
+    if window is not None and (window % 2 != 1 or u.ndim != 4 or dim != 1 or solver == "sort"):
         raise ValueError("a window must be odd and needs (B, C, H, W), dim=1 and the Newton solver")
     lam = torch.as_tensor(lam, dtype=u.dtype, device=u.device)
     if lam.ndim > 1:
@@ -189,7 +190,7 @@ def nelu(
     else:
         dim = range(u.ndim)[dim]
         entries = u.reshape(math.prod(u.shape[:dim]), u.shape[dim], math.prod(u.shape[dim + 1 :]))
-    grid = _Window(window, *u.shape[2:]) if window > 1 else None
+    grid = None if window is None else _Window(window, *u.shape[2:])
     vectors = entries.mT
     if vectors.is_contiguous():  # then they may as well be one batch
         vectors = vectors.flatten(0, 1).unsqueeze(0)
@@ -424,7 +425,7 @@ class NeLU(nn.Module):
     """The exact NeLU as a layer, with a learnable τ: λ = τ/√d for vectors of d entries.
 
     τ is the threshold as a multiple of the residual's root mean square, so it means the same for
-    any d. Signed codes with window 1 and τ ≤ 1 throughout are not shrunk at all.
+    any d. Signed codes without a window and with τ ≤ 1 throughout are not shrunk at all.
     With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code.
     """
 
@@ -436,7 +437,7 @@ class NeLU(nn.Module):
         per_channel: bool = True,
         nonnegative: bool = False,
         dim: int | None = 1,
-        window: int = 1,
+        window: int | None = None,
         removed: bool = False,
     ) -> None:
         super().__init__()

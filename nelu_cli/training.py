@@ -527,7 +527,7 @@ def _start_from(run: _Run, name_or_path: str | Path) -> None:
     """Take over the tensors of other weights, where names and shapes agree.
 
     From grey to colour, the first layer looks at the mean of the colours and the last one gives
-    the same for each.
+    the same for each. A scale that the other weights do not have adds nothing at first.
     """
     source = checkpoints.load(name_or_path).network.state_dict()
     taken = {}
@@ -541,5 +541,7 @@ def _start_from(run: _Run, name_or_path: str | Path) -> None:
             taken[name] = tensor
     if not taken:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
+    new = {n: p for n, p in run.network.state_dict().items() if n not in source}
+    taken |= {n: torch.zeros_like(p) for n, p in new.items() if n.startswith("up.")}
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)

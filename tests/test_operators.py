@@ -190,9 +190,11 @@ def test_float32_is_close_to_the_optimum(solver: Solver) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("nonnegative", [False, True])
-def test_nelu_is_scale_equivariant(dtype: torch.dtype, window: int, nonnegative: bool) -> None:
+def test_nelu_is_scale_equivariant(
+    dtype: torch.dtype, window: int | None, nonnegative: bool
+) -> None:
     u = sparse(2, 32, 6, 5, dtype=dtype)
     lam = tau(1.5, 32)
     z = nelu(u, lam, nonnegative=nonnegative, window=window)
@@ -203,8 +205,8 @@ def test_nelu_is_scale_equivariant(dtype: torch.dtype, window: int, nonnegative:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("window", [1, 3])
-def test_nelu_scales_by_powers_of_two_bit_for_bit(dtype: torch.dtype, window: int) -> None:
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_nelu_scales_by_powers_of_two_bit_for_bit(dtype: torch.dtype, window: int | None) -> None:
     u = sparse(2, 32, 6, 5, dtype=dtype)
     z = nelu(u, tau(1.5, 32), window=window)
     for exponent in (-20, -3, 1, 20):
@@ -257,15 +259,18 @@ def test_gradcheck_in_every_layout(dim: int | None, memory_format: torch.memory_
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_gradcheck_with_a_window(nonnegative: bool, memory_format: torch.memory_format) -> None:
+@pytest.mark.parametrize("window", [1, 3])
+def test_gradcheck_with_a_window(
+    nonnegative: bool, memory_format: torch.memory_format, window: int
+) -> None:
     u = sparse(2, 5, 3, 4).contiguous(memory_format=memory_format)
     lam = tau(1.4, 5) * torch.linspace(0.8, 1.2, 5, dtype=torch.float64)
-    check_gradient(u, lam, nonnegative=nonnegative, window=3)
+    check_gradient(u, lam, nonnegative=nonnegative, window=window)
 
 
 @pytest.mark.parametrize("lam", [0.2, 0.7])  # below and above 1/sqrt(5)
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [None, 1, 3])
 def test_what_is_removed_is_the_rest_and_has_its_gradient(
     lam: float, nonnegative: bool, window: int
 ) -> None:
@@ -277,9 +282,9 @@ def test_what_is_removed_is_the_rest_and_has_its_gradient(
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [None, 1, 3])
 def test_pieces_make_no_difference(
-    window: int, memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+    window: int | None, memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     u = sparse(2, 5, 6, 7).contiguous(memory_format=memory_format)
     whole = nelu(u, tau(1.3, 5), window=window)
@@ -371,9 +376,9 @@ def test_degenerate_vectors(
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("window", [1, 3])
+@pytest.mark.parametrize("window", [None, 1, 3])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_never_nan(nonnegative: bool, window: int, dtype: torch.dtype) -> None:
+def test_never_nan(nonnegative: bool, window: int | None, dtype: torch.dtype) -> None:
     """Zero, tied, single, tiny and large vectors next to each other, for any λ."""
     u = torch.zeros(1, 5, 3, 3, dtype=dtype)
     u[0, :, 0, 1] = 2
@@ -438,10 +443,10 @@ def test_the_memory_format_is_kept(
     u = sparse(2, 6, 5, 4, dtype=torch.float32)
     expected = nelu(u, 0.45, dim=dim, nonnegative=nonnegative)
     formatted = u.contiguous(memory_format=memory_format).requires_grad_()
-    for window in (1, 3) if dim == 1 else (1,):
+    for window in (None, 1, 3) if dim == 1 else (None,):
         z = nelu(formatted, 0.45, dim=dim, nonnegative=nonnegative, window=window)
         assert z.is_contiguous(memory_format=memory_format)
-        if window == 1:
+        if window is None:
             torch.testing.assert_close(z, expected)
 
 
@@ -450,8 +455,8 @@ def test_strided_views_work() -> None:
     torch.testing.assert_close(nelu(u, 0.5), nelu(u.contiguous(), 0.5))
 
 
-@pytest.mark.parametrize("window", [1, 3])
-def test_inference_mode(window: int) -> None:
+@pytest.mark.parametrize("window", [None, 1, 3])
+def test_inference_mode(window: int | None) -> None:
     u = sparse(2, 6, 5, 4)
     with torch.inference_mode():
         inferred = nelu(u, 0.45, window=window)
@@ -507,10 +512,11 @@ def windowed_by_hand(u: Tensor, lam: float, window: int) -> Tensor:
     return soft_threshold(u, lam * rho.sqrt())
 
 
-def test_windowed_nelu_follows_its_definition() -> None:
+@pytest.mark.parametrize("window", [1, 3])
+def test_windowed_nelu_follows_its_definition(window: int) -> None:
     u = sparse(2, 16, 7, 6)
-    expected = torch.stack([windowed_by_hand(sample, tau(1.5, 16), 3) for sample in u])
-    torch.testing.assert_close(nelu(u, tau(1.5, 16), window=3), expected)
+    expected = torch.stack([windowed_by_hand(sample, tau(1.5, 16), window) for sample in u])
+    torch.testing.assert_close(nelu(u, tau(1.5, 16), window=window), expected)
 
 
 def test_windowed_nelu_is_local() -> None:

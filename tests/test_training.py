@@ -161,6 +161,10 @@ def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) ->
     image = torch.rand(1, 1, 24, 32)  # a colour picture without colours is done as a grey one
     expected = grey(image).expand(1, 3, 24, 32)
     torch.testing.assert_close(taken(image.expand(1, 3, 24, 32)), expected, rtol=1e-4, atol=1e-5)
+    more = replace(TINY_DEEP, widths=(4, 4, 4), blocks=(1, 1, 1))  # a new scale adds 0 at first
+    train(small, more, tmp_path / "more", start_from=tmp_path / "grey/last.safetensors")
+    deeper = checkpoints.load(tmp_path / "more/last.safetensors").network
+    torch.testing.assert_close(deeper(image), grey(image), rtol=1e-4, atol=1e-5)
     with pytest.raises(TrainingError, match="nothing in common"):
         train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
 
