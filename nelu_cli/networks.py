@@ -226,12 +226,11 @@ class PaperAutoencoder(Network):
             top = first * stride
             bottom = (min(first + at_once, rows) - 1) * stride + kernel
             strip = padded[..., top:bottom, :]
-            patches = F.unfold(strip, kernel, stride=stride).transpose(1, 2)  # (B, P, entries)
-            coeffs = self.encode(patches.contiguous())
+            coeffs = self.encode(F.unfold(strip, kernel, stride=stride).mT)
             code = self.activation(coeffs)
             if config.pass_through:
                 code = coeffs - code
-            decoded = (code @ self.synthesis).transpose(1, 2)
+            decoded = self.synthesis.t() @ code.mT  # (B, entries, P)
             summed[..., top:bottom, :] += F.fold(decoded, strip.shape[-2:], kernel, stride=stride)
         result = summed[..., border : border + height, border : border + width]
         result = result * (stride / config.stride) ** 2
