@@ -200,7 +200,9 @@ def nelu_share(network: Network, side: int = 1024, rounds: int = 5) -> float:
     return median(shares[1:])
 
 
-def measure(threads: int, sizes: list[float], limit: float, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    threads: int, sizes: list[float], limit: float, rounds: int, names: list[str]
+) -> list[dict[str, Any]]:
     torch.set_num_threads(threads)
     keep_freed_memory()  # as the command does; it helps all of them
     best = best_throughput()
@@ -221,7 +223,10 @@ def measure(threads: int, sizes: list[float], limit: float, rounds: int) -> list
             running = {
                 name: run
                 for name, run in contenders.items()
-                if speed.get(name, 0) * megapixels <= limit
+                if name == default
+                or (
+                    speed.get(name, 0) * megapixels <= limit and any(part in name for part in names)
+                )
             }
             if not speed:
                 for run in running.values():
@@ -257,21 +262,23 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--sizes", type=float, nargs="+", default=[0.25, 1, 4, 12, 50])
     options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    options.add_argument("--limit", type=float, default=60, help="seconds for one picture")
+    options.add_argument(
+        "--limit", type=float, default=60, help="leave out what takes more seconds"
+    )
+    options.add_argument("--methods", nargs="+", default=[""], help="parts of the names to compare")
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--one", action="store_true", help="(the process of one thread count)")
     chosen = options.parse_args()
     for threads in chosen.threads:
         if not chosen.one:
-            only = [sys.executable, "-m", "benchmarks.speed", "--one", "--threads", str(threads)]
-            sizes = ["--sizes", *map(str, chosen.sizes), "--limit", str(chosen.limit)]
-            more = ["--rounds", str(chosen.rounds), *(["--json"] if chosen.json else [])]
+            again = [sys.executable, "-m", "benchmarks.speed", *sys.argv[1:]]
+            again += ["--one", "--threads", str(threads)]
             environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
-            subprocess.run([*only, *sizes, *more], check=True, env=environment)
+            subprocess.run(again, check=True, env=environment)
             continue
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-        rows = measure(threads, chosen.sizes, chosen.limit, chosen.rounds)
+        rows = measure(threads, chosen.sizes, chosen.limit, chosen.rounds, chosen.methods)
         formats = {
             "kind": "",
             "Mpx": "g",
