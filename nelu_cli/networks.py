@@ -86,10 +86,10 @@ class DeepConfig:
 
     family: ClassVar[str] = "deep"
     channels: int = 1
-    widths: tuple[int, ...] = (48, 80, 128)
-    blocks: tuple[int, ...] = (1, 1, 1)
+    widths: tuple[int, ...] = (48, 80, 128, 128)
+    blocks: tuple[int, ...] = (1, 1, 1, 1)
     activation: DeepActivation = "nelu"
-    window: int | tuple[int, ...] = 5  # one for all scales, or one for each
+    window: int | tuple[int, ...] = (5, 5, 5, 1)  # the last is for all coarser scales too
     tau: float = 1.5  # where training starts
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class DeepConfig:
         _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
         _check_counts("widths", 1, *self.widths)
         _check_counts("blocks", 0, *self.blocks)
-        _check(len(self.windows) == len(self.widths), "give one window, or one for each scale")
+        _check(len(self.windows) == len(self.widths), "there must be a window")
         _check_counts("window", 1, *self.windows)
         _check(all(window % 2 for window in self.windows), "the window must be odd")
         _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
@@ -110,7 +110,8 @@ class DeepConfig:
     @property
     def windows(self) -> tuple[int, ...]:
         """The window of NeLU at each scale."""
-        return self.window if isinstance(self.window, tuple) else (self.window,) * len(self.widths)
+        given = self.window if isinstance(self.window, tuple) else (self.window,)
+        return (given + given[-1:] * len(self.widths))[: len(self.widths)]
 
 
 Config = PaperConfig | DeepConfig

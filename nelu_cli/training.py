@@ -59,8 +59,8 @@ class TrainConfig:
     loss: Loss = "scaled-mse"
     steps: int | None = None
     minutes: float | None = 60.0
-    batch: int = 16
-    patch: int = 64
+    batch: int = 8
+    patch: int = 128
     final_patch: int = 128
     """Side of the patches in the last fifth of a run, at the same number of pixels a step."""
     optimizer: OptimizerName = "muon"

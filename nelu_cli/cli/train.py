@@ -21,16 +21,13 @@ RECIPES = ("nelu", "paper")
 # What made the bundled weights, and the paper's own way; options on the command line go first.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "deep": {"sigma255": (0.0, 120.0)},
-    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "batch": 8, "final_patch": 64},
+    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "patch": 64, "final_patch": 64},
     "paper, --recipe paper": {
         "sigma255": (15.0, 15.0),
         "loss": "mse",
         "lr": 2e-2,
-        "batch": 8,
         "schedule": "paper",
         "epsilon": 1e-3,
-        "patch": 128,
-        "final_patch": 128,
         "warm_up": 0,
         "smallest_scale": 1.0,
     },
@@ -96,14 +93,16 @@ def train(
         ),
     ] = None,
     widths: Annotated[
-        str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128.")
+        str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128,128.")
     ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 1,1,1.")
+        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 1,1,1,1.")
     ] = None,
     window: Annotated[
         str | None,
-        typer.Option(help="deep: NeLU measures the noise over n × n positions, e.g. 5, or 5,5,1."),
+        typer.Option(
+            help="deep: NeLU measures the noise over n × n positions at each scale, e.g. 5,5,1."
+        ),
     ] = None,
     contrast: Annotated[
         str | None,
@@ -162,12 +161,7 @@ def train(
     length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
-        windows = _counts(window)
-        shape |= {
-            "widths": _counts(widths),
-            "blocks": _counts(blocks),
-            "window": windows[0] if windows and len(windows) == 1 else windows,
-        }
+        shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": _counts(window)}
     else:
         ours = recipe == "nelu"
         shape |= {
