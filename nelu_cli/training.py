@@ -32,7 +32,7 @@ from nelu_cli.patches import Batch, PatchSource, load_pictures
 
 __all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
 
-Loss = Literal["scaled-mse", "mse", "l1", "log-mse"]
+Loss = Literal["scaled-mse", "rmse", "mse", "l1", "log-mse"]
 Schedule = Literal["cooldown", "paper"]
 
 LOG_EVERY = 50  # steps
@@ -140,6 +140,8 @@ def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
     per_sample = error.square().mean((1, 2, 3))
     if kind == "log-mse":
         return 0.1 * (per_sample + 1e-6).log().mean()
+    if kind == "rmse":  # every sample pulls alike, at any level and however hard the picture is
+        return (per_sample / batch.contrast.square() + 1e-8).sqrt().mean()
     if kind == "scaled-mse":  # in full contrast, and so that no level drowns the others
         level = batch.sigma255 / batch.contrast
         per_sample = per_sample / batch.contrast.square() * 255 / (level + 3)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from PIL import Image
 from nelu_cli import checkpoints, cli, training
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.networks import Config, DeepConfig, PaperConfig
+from nelu_cli.patches import Batch
 from nelu_cli.training import Event, TrainConfig, train
 
 TINY_DEEP = DeepConfig(widths=(4, 4), blocks=(1, 1), window=3)
@@ -167,6 +168,27 @@ def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) ->
     torch.testing.assert_close(deeper(image), grey(image), rtol=1e-4, atol=1e-5)
     with pytest.raises(TrainingError, match="nothing in common"):
         train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
+
+
+@pytest.mark.parametrize("loss", get_args(training.Loss))
+def test_a_loss_falls_with_the_error(loss: training.Loss) -> None:
+    clean = torch.rand(2, 1, 8, 8)
+    batch = Batch(clean, clean, torch.tensor([5.0, 50.0]), torch.ones(2))
+    far, near = (float(training._loss(loss, clean + error, batch)) for error in (0.1, 0.01))
+    assert near < far
+
+
+@pytest.mark.parametrize("loss", ["scaled-mse", "rmse"])
+def test_reduced_contrast_counts_as_the_noise_it_stands_for(loss: training.Loss) -> None:
+    clean, error = torch.rand(2, 2, 1, 8, 8)
+    sigma, contrast = torch.tensor([15.0, 30.0]), torch.tensor([0.5, 0.25])
+    factor = contrast[:, None, None, None]
+    full = Batch(clean, clean, sigma / contrast, torch.ones(2))
+    reduced = Batch(clean * factor, clean * factor, sigma, contrast)
+    torch.testing.assert_close(
+        training._loss(loss, (clean + error) * factor, reduced),
+        training._loss(loss, clean + error, full),
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, 1e9])

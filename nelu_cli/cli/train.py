@@ -108,7 +108,7 @@ def train(
         str | None,
         typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
     ] = None,
-    loss: Annotated[str | None, typer.Option(help="scaled-mse, mse, l1 or log-mse.")] = None,
+    loss: Annotated[str | None, typer.Option(help="scaled-mse, rmse, mse, l1 or log-mse.")] = None,
     batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
     final_patch: Annotated[
