@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.common import parser, picture, show
+from nelu_cli.cli.train import DEFAULTS
 from nelu_cli.networks import Config, DeepConfig, PaperConfig, build
 from nelu_cli.optimizers import parameter_optimizers
 from nelu_cli.patches import PatchSource
@@ -29,7 +30,7 @@ NETWORKS: dict[str, Config] = {
 
 
 def measure(network_config: Config, steps: int) -> dict[str, Any]:
-    config = TrainConfig()
+    config = TrainConfig(**DEFAULTS[network_config.family])
     pictures = [picture(0.15, network_config.channels) for _ in range(8)]
     source = PatchSource([pictures], config.sigma255, 1.0, (1.0, 1.0), 0.5, 0)
     torch.manual_seed(0)
