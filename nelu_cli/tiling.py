@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nelu_cli.allocator import release_freed_memory
 from nelu_cli.errors import UsageError
 
 __all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
@@ -101,8 +102,12 @@ def stream_tiles(
     ``read(region)`` gives that part of the picture as (..., h, w); ``before`` and ``after`` are
     the core of what was read and of ``fn`` of it. Only one tile is in memory at any time.
     """
+    shape = None
     for count, tile in enumerate(tiles, 1):
         before = read(tile.read)
+        if shape not in (None, before.shape):
+            release_freed_memory()
+        shape = before.shape
         after = fn(before)
         rows, cols = tile.core_in_read
         write(tile.core, before[..., rows, cols], after[..., rows, cols])

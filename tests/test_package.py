@@ -31,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "operators": set(),
     "padding": set(),
     "reporting": set(),
-    "tiling": set(),
+    "tiling": {"allocator"},
     "images": {"atomic"},
     "downloads": {"atomic"},
     "shifts": {"padding"},
