@@ -272,7 +272,7 @@ def test_gradcheck_with_a_window(
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 3])
 def test_what_is_removed_is_the_rest_and_has_its_gradient(
-    lam: float, nonnegative: bool, window: int
+    lam: float, nonnegative: bool, window: int | None
 ) -> None:
     u = sparse(2, 5, 3, 4)
     options: dict[str, Any] = {"nonnegative": nonnegative, "window": window}
