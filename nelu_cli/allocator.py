@@ -2,9 +2,8 @@
 
 import ctypes
 import sys
-from collections.abc import Callable
 
-__all__ = ["keep_freed_memory", "release_freed_memory"]
+__all__ = ["keep_freed_memory"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
@@ -15,18 +14,8 @@ def keep_freed_memory() -> None:
     By default they go back to the system at once, and each of a network's feature maps is fetched
     anew, page by page. Only glibc has that habit, and only there is anything done.
     """
-    mallopt = _of_glibc("mallopt")
-    if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, 1 << 30)
-        mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-def release_freed_memory() -> None:
-    """Give back what was kept: blocks of other sizes than before would not fit into it."""
-    malloc_trim = _of_glibc("malloc_trim")
-    if malloc_trim is not None:
-        malloc_trim(0)
-
-
-def _of_glibc(name: str) -> Callable[..., object] | None:
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if sys.platform == "linux":
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(M_MMAP_THRESHOLD, 1 << 30)
+            mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)

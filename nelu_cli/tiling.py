@@ -9,11 +9,11 @@ run, and cropped. Equality is by construction: there is nothing to blend.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from nelu_cli.allocator import release_freed_memory
 from nelu_cli.errors import UsageError
 
 __all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
@@ -42,23 +42,25 @@ class Tile:
 def plan_tiles(
     height: int, width: int, tile: tuple[int, int], *, stride: int, halo: int
 ) -> list[Tile]:
-    """Cut a picture into cores of at most ``tile`` (height, width) pixels, each with its halo.
+    """Cut a picture into cores, each read with its halo as ``tile`` (height, width) pixels.
 
+    All tiles are read in the same shape (the last ones, up to ``stride - 1`` pixels less), so that
+    the memory of one serves the next: at the borders, where no halo is needed, the core is larger.
     Tile sides and ``halo`` must be multiples of ``stride``, so every region starts on the grid.
     """
     if any(length < 1 or length % stride for length in tile) or halo % stride:
         raise ValueError(f"tile {tile} and halo {halo} must be multiples of the stride {stride}")
     return [
-        Tile(core=(rows, cols), read=(_grow(rows, halo, height), _grow(cols, halo, width)))
-        for rows in _cut(height, tile[0])
-        for cols in _cut(width, tile[1])
+        Tile(core=(rows, cols), read=(read_rows, read_cols))
+        for rows, read_rows in _cut(height, tile[0], stride, halo)
+        for cols, read_cols in _cut(width, tile[1], stride, halo)
     ]
 
 
 def choose_tile(
     height: int, width: int, *, stride: int, halo: int, max_pixels: int
 ) -> tuple[int, int]:
-    """The core size that needs the least work among those read with at most ``max_pixels``.
+    """The tile, halo included, that needs the least work among those of at most ``max_pixels``.
 
     Every cut across the picture makes ``2·halo`` lines be computed twice, so the work for a grid
     of m × n tiles is ``(height + 2·halo·(m−1)) · (width + 2·halo·(n−1))`` pixels. Few choices are
@@ -66,19 +68,18 @@ def choose_tile(
     """
     best: tuple[int, tuple[int, int]] | None = None
     for columns in range(1, -(-width // stride) + 1):
-        tile_width = _share(width, columns, stride)
-        most_rows = max_pixels // min(width, tile_width + 2 * halo)
+        tile_width = _share(width, columns, stride, halo)
+        most_rows = max_pixels // min(width, tile_width)
+        most_new = most_rows // stride * stride - 2 * halo  # lines that each further tile adds
         if most_rows >= height:
-            tile_height = _share(height, 1, stride)
+            rows = 1
+        elif most_new > 0:
+            rows = -(-(height - 2 * halo) // most_new)
         else:
-            tile_height = (most_rows - 2 * halo) // stride * stride
-            if tile_height < stride:
-                continue
-            tile_height = _share(height, -(-height // tile_height), stride)
-        rows = -(-height // tile_height)
+            continue
         work = (height + 2 * halo * (rows - 1)) * (width + 2 * halo * (columns - 1))
         if best is None or work < best[0]:
-            best = work, (tile_height, tile_width)
+            best = work, (_share(height, rows, stride, halo), tile_width)
         if rows == 1:  # more columns can only add work
             break
     if best is None:
@@ -102,12 +103,8 @@ def stream_tiles(
     ``read(region)`` gives that part of the picture as (..., h, w); ``before`` and ``after`` are
     the core of what was read and of ``fn`` of it. Only one tile is in memory at any time.
     """
-    shape = None
     for count, tile in enumerate(tiles, 1):
         before = read(tile.read)
-        if shape not in (None, before.shape):
-            release_freed_memory()
-        shape = before.shape
         after = fn(before)
         rows, cols = tile.core_in_read
         write(tile.core, before[..., rows, cols], after[..., rows, cols])
@@ -126,14 +123,18 @@ def run_tiled(fn: Callable[[Tensor], Tensor], image: Tensor, tiles: Sequence[Til
     return output
 
 
-def _cut(length: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+def _cut(length: int, tile: int, stride: int, halo: int) -> list[tuple[slice, slice]]:
+    """Cores and what is read for them along one side: tiles that overlap by two halos.
+
+    The last one begins further back than the others would have it, to end with the picture.
+    """
+    last = max(0, -(-(length - tile) // stride) * stride)
+    starts = [*range(0, last, tile - 2 * halo), last]
+    cuts = [0, *(start + halo for start in starts[1:]), length]
+    reads = [slice(start, min(start + tile, length)) for start in starts]
+    return [(slice(*core), read) for core, read in zip(pairwise(cuts), reads, strict=True)]
 
 
-def _grow(part: slice, halo: int, length: int) -> slice:
-    return slice(max(part.start - halo, 0), min(part.stop + halo, length))
-
-
-def _share(length: int, parts: int, stride: int) -> int:
-    """Length of each of ``parts`` equal pieces, rounded up to the stride."""
-    return -(-length // (parts * stride)) * stride
+def _share(length: int, parts: int, stride: int, halo: int) -> int:
+    """Length of each of ``parts`` equal pieces that overlap by two halos, up to the stride."""
+    return -(-(length + 2 * halo * (parts - 1)) // (parts * stride)) * stride

@@ -31,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "operators": set(),
     "padding": set(),
     "reporting": set(),
-    "tiling": {"allocator"},
+    "tiling": set(),
     "images": {"atomic"},
     "downloads": {"atomic"},
     "shifts": {"padding"},

@@ -43,11 +43,18 @@ def noisy(channels: int, height: int, width: int, seed: int = 0) -> Tensor:
 @settings(max_examples=50, deadline=None)
 def test_cores_cover_every_pixel_once(height: int, width: int, tile: tuple[int, int]) -> None:
     cover = np.zeros((height, width), int)
-    for piece in plan_tiles(height, width, (4 * tile[0], 4 * tile[1]), stride=4, halo=8):
+    shapes = set()
+    size = (16 + 4 * tile[0], 16 + 4 * tile[1])
+    for piece in plan_tiles(height, width, size, stride=4, halo=8):
         cover[piece.core] += 1
         assert all(part.start % 4 == 0 for part in piece.read)
+        for core, read, length in zip(piece.core, piece.read, cover.shape, strict=True):
+            assert core.start - read.start >= 8 or read.start == core.start == 0
+            assert read.stop - core.stop >= 8 or read.stop == core.stop == length
         assert cover[piece.read][piece.core_in_read].shape == cover[piece.core].shape
+        shapes.add(tuple(-(-length // 4) for length in cover[piece.read].shape))
     assert (cover == 1).all()
+    assert len(shapes) == 1
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -87,7 +94,7 @@ def assert_tiling_changes_nothing(
     fn: Callable[[Tensor], Tensor], network: Network, height: int, width: int, rows: int, cols: int
 ) -> None:
     image = noisy(network.config.channels, height, width)
-    tile = (rows * network.stride, cols * network.stride)
+    tile = (2 * network.halo + rows * network.stride, 2 * network.halo + cols * network.stride)
     tiles = plan_tiles(height, width, tile, stride=network.stride, halo=network.halo)
     torch.testing.assert_close(run_tiled(fn, image, tiles), fn(image), rtol=0, atol=1e-5)
 
