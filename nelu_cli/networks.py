@@ -290,7 +290,7 @@ def _blocks(count: int, width: int) -> nn.Sequential:
 class DeepAutoencoder(Network):
     """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU at each scale.
 
-    Pixel-unshuffle by 2; scales 1/2, 1/4, 1/8 …; at each, residual blocks on the way down and up. At
+    Pixel-unshuffle by 2; scales 1/2, 1/4 …; at each, residual blocks on the way down and up. At
     each scale a signed NeLU splits what the encoder found, u, into its sparse code NeLU(u), the
     picture, and the rest, u − NeLU(u) = clip(u, ±λr), the noise. As the output is y − noise, it is
     the rest that crosses to the decoder: the deep form of x̂ = y − D·(u − NeLU(u)). The noise level
