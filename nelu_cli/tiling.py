@@ -128,7 +128,11 @@ def _cut(length: int, tile: int, stride: int, halo: int) -> list[tuple[slice, sl
 
     The last one begins further back than the others would have it, to end with the picture.
     """
-    last = max(0, -(-(length - tile) // stride) * stride)
+    if tile >= length:
+        return [(slice(0, length), slice(0, length))]
+    if tile <= 2 * halo:
+        raise ValueError(f"a tile of {tile} has no room between two halos of {halo}")
+    last = -(-(length - tile) // stride) * stride
     starts = [*range(0, last, tile - 2 * halo), last]
     cuts = [0, *(start + halo for start in starts[1:]), length]
     reads = [slice(start, min(start + tile, length)) for start in starts]

@@ -105,7 +105,7 @@ def assert_tiling_changes_nothing(
     halo=st.integers(0, 5),
     room=st.integers(104**2, 10**6),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 def test_chosen_tiles_fit_the_memory(height: int, width: int, halo: int, room: int) -> None:
     tile = choose_tile(height, width, stride=8, halo=8 * halo, max_pixels=room)
     for piece in plan_tiles(height, width, tile, stride=8, halo=8 * halo):
@@ -126,6 +126,16 @@ def test_large_tiles_are_preferred_to_thin_strips() -> None:
 def test_too_little_memory_is_an_error() -> None:
     with pytest.raises(UsageError, match="allow more memory"):
         choose_tile(500, 500, stride=8, halo=16, max_pixels=100)
+
+
+def test_a_picture_narrower_than_two_halos_is_one_tile() -> None:
+    tile = choose_tile(1, 41, stride=8, halo=24, max_pixels=104**2)
+    assert len(plan_tiles(1, 41, tile, stride=8, halo=24)) == 1
+
+
+def test_tiles_that_are_all_halo_are_refused() -> None:
+    with pytest.raises(ValueError, match="no room between two halos"):
+        plan_tiles(100, 100, (48, 48), stride=8, halo=24)
 
 
 def test_misaligned_tiles_are_refused() -> None:
