@@ -17,5 +17,6 @@ def keep_freed_memory() -> None:
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(M_MMAP_THRESHOLD, 1 << 30)
+            # older versions refuse more than 32 MiB
+            mallopt(M_MMAP_THRESHOLD, 1 << 30) or mallopt(M_MMAP_THRESHOLD, 1 << 25)
             mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)

@@ -23,6 +23,7 @@ from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import to_dtype
 from nelu_cli.networks import STRIP, DeepConfig, Network
 from nelu_cli.padding import pad_image
+from nelu_cli.parallel import thread_count
 from nelu_cli.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
 
 __all__ = [
@@ -279,8 +280,10 @@ def _working_memory(network: Network, channels: int) -> tuple[int, int]:
         maps = [width >> 2 * scale for scale, width in enumerate(config.widths)]
         features = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
         return 0, features + 32 * channels
-    patch = config.channels * config.kernel**2  # patches go through in strips
-    strip = 5 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+    patch = config.channels * config.kernel**2  # patches go through in strips, one a thread
+    strip = (
+        thread_count() * 5 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+    )
     return strip, 64 * config.channels + 32 * channels
 
 
