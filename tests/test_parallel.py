@@ -1,5 +1,6 @@
 """Laws of map_in_threads."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
 
@@ -11,18 +12,18 @@ from nelu_cli.parallel import map_in_threads
 
 
 @pytest.fixture(autouse=True, params=[1, 2])
-def threads(request):
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(before)
 
 
-def test_results_come_in_order():
+def test_results_come_in_order() -> None:
     assert list(map_in_threads(lambda n: n * n, range(23))) == [n * n for n in range(23)]
 
 
-def test_each_item_has_one_thread_and_no_gradient():
+def test_each_item_has_one_thread_and_no_gradient() -> None:
     seen = map_in_threads(
         lambda _: (
             torch.get_num_threads(),
@@ -37,10 +38,10 @@ def test_each_item_has_one_thread_and_no_gradient():
     assert all(map(torch.is_inference, made))
 
 
-def test_no_more_items_are_in_work_than_threads(threads):
+def test_no_more_items_are_in_work_than_threads(threads: int) -> None:
     lock, started, taken = Lock(), 0, 0
 
-    def start(item):
+    def start(item: int) -> None:
         nonlocal started
         with lock:
             started += 1
@@ -51,8 +52,8 @@ def test_no_more_items_are_in_work_than_threads(threads):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_number_of_threads_is_as_before(threads, fails):
-    def work(item):
+def test_the_number_of_threads_is_as_before(threads: int, fails: bool) -> None:
+    def work(item: int) -> None:
         if fails and item == 1:
             raise ValueError("no")
 
@@ -67,7 +68,9 @@ def test_the_number_of_threads_is_as_before(threads, fails):
 
 
 @torch.no_grad()
-def test_the_paper_network_is_the_same_on_any_number_of_threads(monkeypatch):
+def test_the_paper_network_is_the_same_on_any_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("nelu_cli.networks.STRIP", 64)
     network = build(PaperConfig(filters=12, kernel=5, stride=2)).eval()
     image = torch.rand(2, 1, 37, 41)
