@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -478,6 +479,17 @@ def test_quiet_says_only_what_went_wrong(nelu: Nelu) -> None:
     assert nelu("denoise", "--quiet", "a.png", "out/") == Ran(0, "", "")
     ran = nelu("denoise", "--quiet", "a.png", "b.png", "out/")
     assert len(ran.err.splitlines()) == 2
+
+
+def test_quiet_does_not_measure_noise_that_nobody_reads(
+    nelu: Nelu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("a.png")
+    measure = Mock(return_value=3.0)
+    monkeypatch.setattr("nelu_cli.cli.denoise_files.estimate_noise", measure)
+    assert nelu("denoise", "--quiet", "a.png", "b.png").status == 0
+    measure.assert_not_called()
+    assert json.loads(nelu("denoise", "--quiet", "--json", "a.png", "c.png").out)["noise"] == 3
 
 
 def test_json_lines(nelu: Nelu) -> None:

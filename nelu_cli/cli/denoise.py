@@ -134,6 +134,7 @@ def denoise(
         skip_existing=skip_existing,
         dry_run=dry_run,
         noise_map=noise_map,
+        noise_level=json_lines or not quiet,
     )
     models = ModelChoice(model, device, threads)
     return denoise_files(inputs, output, settings, models, quiet=quiet, json_lines=json_lines)

@@ -65,6 +65,8 @@ class Settings:
     skip_existing: bool
     dry_run: bool
     noise_map: Path | None
+    noise_level: bool
+    """Whether anybody will read how noisy a picture was."""
 
     def rename(self, name: Path) -> Path:
         """The name of a result in a folder: another extension if another format is asked for."""
@@ -314,11 +316,12 @@ def _clean(
             noise_map=settings.noise_map is not None,
             progress=step,
         )
-        noise = (
-            float(np.median(noise_map))
-            if noise_map is not None
-            else estimate_noise(picture.pixels, model)
-        )
+        if noise_map is not None:
+            noise = noise_record(float(np.median(noise_map)), picture)
+        elif settings.noise_level:
+            noise = noise_record(estimate_noise(picture.pixels, model), picture)
+        else:
+            noise = {}
     except NeluError as error:
         raise ImageError(f"{job.source_name}: {error}") from error
     result = replace(picture, pixels=cleaned)
@@ -339,7 +342,7 @@ def _clean(
             "model": model.name,
             "quality": settings.quality,
             "strength": settings.strength,
-            **noise_record(noise, result),
+            **noise,
             "seconds": round(seconds + time.perf_counter() - start, 3),
         }
 
