@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 DEFAULT_MEMORY: Final = 2 << 30  # bytes
+LARGEST: Final = 1e38  # pixel value, so that the next power of two is a float32
 
 Quality = Literal["fast", "normal", "best"]
 
@@ -154,7 +155,7 @@ def denoise_pixels(
     wide = _wide(pixels.dtype)
     clean = _passes(model, quality)
     stride, halo = model.network.stride, model.network.halo
-    fixed, per_pixel = _working_memory(model.network, channels)
+    fixed, per_pixel = _working_memory(model.network, channels, width)
     room = max(0, memory - fixed) // per_pixel
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
@@ -268,8 +269,8 @@ def _clean_and_probe(clean: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor
     return torch.cat([cleaned, (clean(tiles + step * signs) - cleaned) * signs / step], dim=1)
 
 
-def _working_memory(network: Network, channels: int) -> tuple[int, int]:
-    """Bytes that a pass over a tile takes: in any case, and for each pixel, halo included.
+def _working_memory(network: Network, channels: int, width: int) -> tuple[int, int]:
+    """Bytes that a pass over a tile takes, of at most that width: in any case, and for each pixel.
 
     Counts the feature maps that are alive at the peak of a pass, as measured on the CPU (growth of
     the resident size, and PyTorch's own count of its allocations, which the tests repeat), rounded
@@ -280,11 +281,10 @@ def _working_memory(network: Network, channels: int) -> tuple[int, int]:
         maps = [width >> 2 * scale for scale, width in enumerate(config.widths)]
         features = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
         return 0, features + 32 * channels
-    patch = config.channels * config.kernel**2  # patches go through in strips, one a thread
-    strip = (
-        thread_count() * 5 * STRIP * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
-    )
-    return strip, 64 * config.channels + 32 * channels
+    patch = config.channels * config.kernel**2
+    at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread
+    strips = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+    return strips, 64 * config.channels + 32 * channels
 
 
 def _find_device(name: str) -> torch.device:
@@ -345,7 +345,8 @@ def _scale(pixels: NDArray[Any]) -> float:
     """What to divide pixels by: the dtype's white, unless the values are far from it.
 
     The default networks do not care (they are scale-equivariant); this keeps their arithmetic
-    away from the ends of float32, and the others near the range they were trained on.
+    away from the ends of float32. Those with a learned bias want 8-bit or 0–1 pictures at full
+    contrast, as they were trained on.
     """
     white = 1.0 if pixels.dtype.kind == "f" else float(np.iinfo(pixels.dtype).max)
     with np.errstate(invalid="ignore"):
@@ -355,6 +356,10 @@ def _scale(pixels: NDArray[Any]) -> float:
         raise ImageError(
             f"{bad} of {pixels.size} pixel values are not finite (NaN or infinity); "
             "replace them first"
+        )
+    if peak > LARGEST:
+        raise ImageError(
+            f"pixel values reach {peak:.3g}, perhaps a mark of missing pixels; replace them first"
         )
     if peak == 0 or white / 256 <= peak <= white * 256:
         return white

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 STRIP = 4096
-"""Patches that the paper's network holds at a time for inference."""
+"""Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
@@ -237,7 +237,7 @@ class PaperAutoencoder(Network):
             return F.fold(decoded, strip.shape[-2:], kernel, stride=stride)
 
         training = torch.is_grad_enabled()
-        at_once = rows if training else 1 + STRIP // (len(image) * columns)
+        at_once = rows if training else max(1, STRIP // (len(image) * columns))
         firsts = range(0, rows, at_once)
         strips = map(strip_of, firsts) if training else map_in_threads(strip_of, firsts)
         for first, strip in zip(firsts, strips, strict=True):

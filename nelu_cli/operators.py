@@ -130,7 +130,7 @@ def nelu(
     ----------
     u:
         Coefficients, float32 or float64, of any shape; the result has its shape and memory format.
-        Squares must neither overflow nor vanish: between 1e-18 and 1e18 in float32.
+        Squares of u and of u/λ must neither overflow nor vanish: between 1e-18 and 1e18 in float32.
     lam:
         λ ≥ 0, one number or one for each entry of ``dim`` (of dimension 1 for ``dim=None``).
         It is raised to the rounding error of ``u``'s type at least, so that u/λ exists.
@@ -464,7 +464,7 @@ class NeLU(nn.Module):
         d = self.entries if self.dim is not None else coeffs[0].numel()
         return nelu(
             coeffs,
-            self.tau.clamp(min=0) / d**0.5,
+            self.tau.abs() / d**0.5,  # its sign means nothing, so it cannot end below 0
             nonnegative=self.nonnegative,
             dim=self.dim,
             window=self.window,

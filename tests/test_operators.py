@@ -677,3 +677,12 @@ def test_the_benchmark_runs_and_finds_newton_at_the_optimum() -> None:
     distances = {row["method"]: row["distance"] for row in rows}
     assert {row["memory_format"] for row in rows} == {"channels_last", "contiguous"}
     assert distances["NeLU, Newton"] < 1e-6 < distances["Algorithm 2, N=10"]
+
+
+def test_the_sign_of_tau_means_nothing() -> None:
+    u = torch.randn(2, 8, 5, 5)
+    layer, mirrored = NeLU(8, 1.5, window=3), NeLU(8, -1.5, window=3)
+    assert torch.equal(layer(u), mirrored(u))
+    mirrored(u).square().sum().backward()
+    assert mirrored.tau.grad is not None
+    assert mirrored.tau.grad.count_nonzero() == 8
