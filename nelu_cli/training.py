@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +26,7 @@ from nelu_cli import __version__, checkpoints
 from nelu_cli.atomic import atomic_file
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.datasets import ImageSet, add_noise, find, load_clean, noise_seed
-from nelu_cli.errors import TrainingError
+from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.evaluation import psnr
 from nelu_cli.figures import training_curve
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
@@ -88,10 +91,12 @@ class TrainConfig:
             raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
         if not 0 < self.contrast[0] <= self.contrast[1]:
             raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
-        if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch or self.lr <= 0:
-            raise TrainingError("batch ≥ 1, final patch ≥ patch ≥ 8 and lr > 0 are needed")
-        if self.sigma_power <= 0 or self.hold_out == 1:
-            raise TrainingError("sigma power > 0 and a hold-out of 0 or from 2 up are needed")
+        if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch:
+            raise TrainingError("batch ≥ 1 and final patch ≥ patch ≥ 8 are needed")
+        if not (0 < self.lr < math.inf and 0 < self.sigma_power < math.inf):
+            raise TrainingError("lr and sigma power must be numbers above 0")
+        if self.validate_every < 1 or self.hold_out < 0 or self.hold_out == 1:
+            raise TrainingError("validate every ≥ 1 and a hold-out of 0 or from 2 up are needed")
         for name, choices in (
             ("loss", Loss),
             ("schedule", Schedule),
@@ -100,6 +105,10 @@ class TrainConfig:
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
                 raise TrainingError(f"{name} {getattr(self, name)!r} is none of {known}")
+
+    def progress(self, step: int, seconds: float) -> float:
+        """How much of the run is done, 0 to 1."""
+        return step / self.steps if self.steps else seconds / 60 / (self.minutes or 1)
 
     def patch_and_batch(self, progress: float) -> tuple[int, int]:
         """Side and number of the patches of a step."""
@@ -148,17 +157,38 @@ def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
     return per_sample.mean()
 
 
+@dataclass(frozen=True)
+class Validation:
+    """What a run is measured on: the central 512 × 512 pixels of at most 24 pictures."""
+
+    name: str
+    pictures: Sequence[tuple[str, NDArray[np.float32]]]
+    unreadable: int = 0
+
+    @classmethod
+    def load(cls, images: ImageSet, channels: int, *, skip: bool = False) -> "Validation":
+        """Read the pictures; leave out (and count) what cannot be read, or raise DatasetError."""
+        pictures = []
+        chosen = images.paths[:: max(1, math.ceil(len(images.paths) / 24))]
+        for path in chosen:
+            try:
+                pictures.append((path.name, _centre(load_clean(path, channels), 512)))
+            except DatasetError:
+                if not skip:
+                    raise
+        return cls(images.name, pictures, len(chosen) - len(pictures))
+
+
 @torch.inference_mode()
-def validation_psnr(network: Network, images: ImageSet, config: TrainConfig) -> dict[str, float]:
-    """Mean PSNR for each level, on the central 512 × 512 pixels of at most 24 pictures."""
-    channels = network.config.channels
-    paths = images.paths[:: math.ceil(len(images.paths) / 24)]
-    clean = [_centre(load_clean(path, channels), 512) for path in paths]
+def validation_psnr(
+    network: Network, validation: Validation, sigmas: Sequence[int]
+) -> dict[str, float]:
+    """Mean PSNR for each level."""
     result = {}
-    for sigma in config.validation_sigmas:
+    for sigma in sigmas:
         values = []
-        for path, picture in zip(paths, clean, strict=True):
-            noisy = add_noise(picture, "gaussian", sigma, noise_seed(path.name, sigma, 0))
+        for name, picture in validation.pictures:
+            noisy = add_noise(picture, "gaussian", sigma, noise_seed(name, sigma, 0))
             estimate = network(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0].clamp(0, 1)
             values.append(psnr(picture, estimate.permute(1, 2, 0).numpy()))
         result[str(sigma)] = round(float(np.mean(values)), 4)
@@ -208,9 +238,7 @@ class _Run:
 
     def progress(self) -> float:
         """How much of the run is done, 0 to 1, the same on every process."""
-        if self.config.steps is not None:
-            return self.step / self.config.steps
-        done = torch.tensor(self.seconds / 60 / (self.config.minutes or 1), dtype=torch.float64)
+        done = torch.tensor(self.config.progress(self.step, self.seconds), dtype=torch.float64)
         if _world() > 1:
             dist.broadcast(done, 0)
         return float(done)
@@ -237,20 +265,22 @@ class _Run:
                 f"the loss became {value} at step {self.step}; the last good state is in "
                 f"{self.out}: try a lower --lr"
             )
-        for optimizer in self.optimizers:
-            optimizer.step()
-        decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
-        with torch.no_grad():
-            parameters = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
-            for average, value_now in parameters:
-                average.lerp_(value_now, 1 - decay)
-        self.step += 1
+        with _interrupted_later():
+            for optimizer in self.optimizers:
+                optimizer.step()
+            decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
+            with torch.no_grad():
+                parameters = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+                for average, value_now in parameters:
+                    average.lerp_(value_now, 1 - decay)
+            self.step += 1
         return value
 
     # ------------------------------------------------------------------ files
 
     def validate(self, record: TrainingRecord) -> dict[str, float]:
-        self.latest = validation_psnr(self.averaged, self.validation, self.config)
+        sigmas = self.config.validation_sigmas
+        self.latest = validation_psnr(self.averaged, self.validation, sigmas)
         mean = sum(self.latest.values()) / len(self.latest)
         if mean > self.best:
             self.best = mean
@@ -313,9 +343,26 @@ class _Run:
             raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
 
 
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait, so that a step is taken whole or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no signal comes here
+        return
+    waiting: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _load_data(
     config: TrainConfig, channels: int, data_dir: Path | None
-) -> tuple[PatchSource, ImageSet, int]:
+) -> tuple[PatchSource, Validation, int]:
+    """What to train on, what to validate on, and how many pictures cannot be read."""
     sets, held_out, unreadable = [], [], 0
     for name in config.data:
         paths = find(name, data_dir).paths
@@ -324,11 +371,10 @@ def _load_data(
         pictures, failed = load_pictures([path for path in paths if path not in keep], channels)
         sets.append(pictures)
         unreadable += failed
-    if config.validate:
-        validation = find(config.validate, data_dir)
-    elif held_out:
-        validation = ImageSet("held-out", tuple(held_out))
-    else:
+    named = config.validate and find(config.validate, data_dir)
+    images = named or ImageSet("held-out", tuple(held_out))
+    validation = Validation.load(images, channels, skip=not named)
+    if not validation.pictures:
         raise TrainingError("nothing to validate on: name a set with --validate, or hold some out")
     source = PatchSource(
         sets,
@@ -338,7 +384,7 @@ def _load_data(
         config.smallest_scale,
         config.seed,
     )
-    return source, validation, unreadable
+    return source, validation, unreadable + validation.unreadable
 
 
 def load_run(out: Path) -> tuple[TrainConfig, Config]:
@@ -405,9 +451,9 @@ def _train(
     if run.unreadable:
         on_note(f"{run.unreadable} pictures could not be read and are left out")
     if resume:
-        longer = _is_longer(config, load_run(out)[0])
-        run.load_state("stable" if longer and (out / "stable.safetensors").exists() else "state")
+        _go_on(run, load_run(out)[0])
         if writer:
+            run.save_state("state")  # before the new length, which must not meet an old state
             _forget_after(out / "log.jsonl", run.step)
             begun = checkpoints.read_header(out / "last.safetensors").record.command
             command = f"{begun} && {command}"
@@ -517,12 +563,19 @@ def _log_file(out: Path, writer: bool) -> Any:
 def _forget_after(log: Path, step: int) -> None:
     """Drop what a run logged after the state from which it goes on."""
     lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    whole = (line for line in lines if line.endswith("}\n"))
     with atomic_file(log) as handle:
-        handle.writelines(x.encode() for x in lines if json.loads(x)["step"] <= step)
+        handle.writelines(x.encode() for x in whole if json.loads(x)["step"] <= step)
 
 
-def _is_longer(new: TrainConfig, old: TrainConfig) -> bool:
-    return (new.steps or 0, new.minutes or 0) > (old.steps or 0, old.minutes or 0)
+def _go_on(run: _Run, before: TrainConfig) -> None:
+    """Load the state to go on from: if the run is to be longer, that before its cooldown."""
+    run.load_state("state")
+    longer = run.progress() < before.progress(run.step, run.seconds)
+    if longer and (run.out / "stable.safetensors").exists():
+        best = run.best
+        run.load_state("stable")
+        run.best = best
 
 
 def _start_from(run: _Run, name_or_path: str | Path) -> None:

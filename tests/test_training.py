@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -115,6 +116,63 @@ def test_a_longer_run_goes_on_from_before_the_cooldown(config: TrainConfig, tmp_
     assert steps == sorted(set(steps))
 
 
+def test_a_stop_just_after_a_run_was_made_longer_changes_nothing(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(config, final_patch=16)
+    train(replace(config, steps=10), TINY_DEEP, tmp_path / "extended")
+    longer = replace(config, steps=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_loop", Mock(side_effect=OSError("killed")))
+        with pytest.raises(OSError, match="killed"):
+            train(longer, TINY_DEEP, tmp_path / "extended", resume=True)
+    train(longer, TINY_DEEP, tmp_path / "extended", resume=True)
+    train(longer, TINY_DEEP, tmp_path / "at_once")
+    assert same(weights(tmp_path / "extended"), weights(tmp_path / "at_once"))
+
+
+def test_minutes_may_follow_steps(config: TrainConfig, tmp_path: Path) -> None:
+    train(replace(config, steps=10), TINY_DEEP, tmp_path / "run")
+    longer = replace(config, steps=None, minutes=1e6)
+    run = training._Run(longer, TINY_DEEP, tmp_path / "run", None)
+    training._go_on(run, replace(config, steps=10))
+    assert 0 < run.step < 10  # where the cooldown began
+
+
+def test_a_longer_run_keeps_the_best_weights(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Mock(side_effect=[{"25": 30.0}, {"25": 31.0}, {"25": 30.2}, {"25": 30.1}])
+    monkeypatch.setattr(training, "validation_psnr", measured)
+    config = replace(config, validate_every=100)
+    for steps in (10, 20, 30):
+        train(replace(config, steps=steps), TINY_DEEP, tmp_path / "run", resume=steps > 10)
+    assert measured.call_count == 3
+    record = checkpoints.load(tmp_path / "run/best.safetensors").record
+    assert record.validation == {"25": 31.0}
+
+
+def test_ctrl_c_inside_a_step_waits_for_its_end(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(config, TINY_DEEP, tmp_path / "whole")
+    usual, calls = torch.optim.AdamW.step, itertools.count(1)
+
+    def interrupted(self: torch.optim.AdamW) -> None:
+        if next(calls) == 6:
+            signal.raise_signal(signal.SIGINT)
+        usual(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, TINY_DEEP, tmp_path / "parts")
+    with open(tmp_path / "parts/log.jsonl", "a") as log:
+        log.write('{"step": 6, "los')  # as after a power cut
+    train(config, TINY_DEEP, tmp_path / "parts", resume=True)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(
     config: TrainConfig, tmp_path: Path
 ) -> None:
@@ -210,10 +268,11 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_state(
 def test_unreadable_pictures_are_counted_and_skipped(
     config: TrainConfig, pictures: Path, tmp_path: Path
 ) -> None:
-    (pictures / "broken.png").write_bytes(b"not a picture")
+    for name in ("0a.png", "1.png", "4.png"):  # every fifth is held out: 0 and 4
+        (pictures / name).write_bytes(b"not a picture")
     notes: list[str] = []
     train(replace(config, steps=1, hold_out=5), TINY_DEEP, tmp_path / "run", on_note=notes.append)
-    assert notes == ["1 pictures could not be read and are left out"]
+    assert notes == ["3 pictures could not be read and are left out"]
 
 
 def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
@@ -228,6 +287,9 @@ def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
         {"steps": -1},
         {"sigma255": (20.0, 10.0)},
         {"contrast": (0.0, 1.0)},
+        {"validate_every": 0},
+        {"hold_out": -1},
+        {"lr": math.nan},
         {"final_patch": 8},
         {"loss": "hinge"},
     ]
