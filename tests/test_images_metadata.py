@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, IptcImagePlugin, PngImagePlugin
 
 from nelu_cli.errors import ImageError
-from nelu_cli.images import Metadata, Picture, read, write
+from nelu_cli.images import Metadata, Picture, exif, read, write
 
 Array = NDArray[Any]
 
@@ -279,3 +279,23 @@ def test_metadata_too_long_for_jpeg_are_an_error(tmp_path: Path) -> None:
     write(picture, tmp_path / "out.jpg", strip=True)
     write(picture, tmp_path / "out.png")
     assert read(tmp_path / "out.png").metadata.xmp == picture.metadata.xmp
+
+
+def test_an_exif_block_cannot_keep_its_reader_busy() -> None:
+    """Directories whose entries all point back at them: followed once for each kind of pointer."""
+    pointers = 200
+    entry = struct.pack("<HHII", exif.EXIF, 4, 1, 8)
+    block = b"II*\0" + struct.pack("<IH", 8, pointers) + entry * pointers + b"\0" * 4
+    directory, _ = exif.unpack(block)
+    for _ in range(3):
+        (child,) = directory.children
+        directory = child[1]
+    assert not directory.children
+
+
+def test_exif_values_that_share_their_bytes_cannot_fill_the_memory() -> None:
+    size = 4 << 20
+    entries = b"".join(struct.pack("<HHII", 40000 + n, 7, size, 8) for n in range(100))
+    block = b"II*\0" + struct.pack("<IH", 8, 100) + entries + b"\0" * (4 + size)
+    directory, _ = exif.unpack(block)
+    assert sum(len(entry.data) for entry in directory.entries) <= 64 << 20

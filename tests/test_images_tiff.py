@@ -181,6 +181,77 @@ def test_ome_keeps_axes_and_physical_size() -> None:
             assert file.ome_metadata == original.ome_metadata
 
 
+def ome(channels: int, places: str) -> str:
+    """A description of a picture of 9×8 pixels whose planes lie at ``places``."""
+    named = "".join(f'<Channel ID="Channel:0:{c}" SamplesPerPixel="1"/>' for c in range(channels))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>'
+        '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"><Image ID="Image:0">'
+        '<Pixels ID="Pixels:0" DimensionOrder="XYCZT" Type="uint16" SizeX="9" SizeY="8" '
+        f'SizeZ="1" SizeT="1" SizeC="{channels}">{named}{places}</Pixels></Image></OME>'
+    )
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        ome(2, '<TiffData IFD="1" FirstC="0"/><TiffData IFD="0" FirstC="1"/>'),  # out of order
+        ome(3, '<TiffData IFD="0" FirstC="1"/><TiffData IFD="1" FirstC="2"/>'),  # one is missing
+        ome(1, '<TiffData IFD="0" FirstC="0"/>'),  # one is not mentioned
+    ],
+)
+def test_ome_planes_stay_where_their_description_says(description: str) -> None:
+    stream = io.BytesIO()
+    with tifffile.TiffWriter(stream) as file:
+        for index, page in enumerate(noise(2, 8, 9)):
+            text = description if index == 0 else "second"
+            file.write(page, photometric="minisblack", description=text, metadata=None)
+    data = stream.getvalue()
+    assert probe(data).pages == 2
+    assert read(data).pixels.shape == (2, 8, 9, 1)
+    result = again(data)
+    for key in ([0, 1], None):  # page by page, and as the description orders them
+        before, after = (tifffile.imread(io.BytesIO(file), key=key) for file in (data, result))
+        assert np.array_equal(before, after)
+    with tifffile.TiffFile(io.BytesIO(result)) as file:
+        assert file.ome_metadata == description
+
+
+def test_a_metamorph_stack_becomes_pages_that_every_reader_finds() -> None:
+    """One directory, three planes behind each other; its tags say so and are left behind."""
+    planes = noise(3, 8, 9)
+    times = [(z + 1, 1, 2450000, 1000 * z, 2450000, 1000 * z) for z in range(3)]
+    data = made(
+        planes[0],
+        metadata=None,
+        byteorder="<",
+        extratags=[
+            (33628, 4, 3, b"\0" * 12, True),
+            (33629, 5, 9, sum(times, ()), True),
+        ],
+    )
+    count = struct.pack("<HHI", 33629, 5, 9)  # MetaMorph counts planes, not ratios
+    data = data.replace(count, count[:4] + struct.pack("<I", 3)) + planes[1:].tobytes()
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        assert file.is_stk
+    assert probe(data).pages == 3
+    with tifffile.TiffFile(io.BytesIO(again(data))) as file:
+        assert np.array_equal(file.asarray(), planes)
+
+
+def test_ratios_are_kept_however_often_a_picture_is_saved() -> None:
+    tags = [
+        (286, 5, 1, (12345, 1000), True),
+        (318, 5, 2, (3127, 10000, 3290, 10000), True),
+        (37380, 10, 1, (-1, 3), True),
+    ]
+    data = again(again(made(noise(8, 9), extratags=tags, metadata=None)))
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        for code, _, count, value, _ in tags:
+            tag = file.pages.first.tags[code]
+            assert (tag.count, tag.value) == (count, value)
+
+
 def test_tags_of_every_page_are_kept() -> None:
     stream = io.BytesIO()
     pixels = noise(3, 8, 9)

@@ -12,7 +12,7 @@ EXIF, GPS, INTEROPERABILITY = 34665, 34853, 40965  # tags that point to another 
 ORIENTATION = 274
 
 _SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by type of value
-_MAX_BYTES = 64 << 20  # of one value
+_MAX_BYTES = 64 << 20  # of the values of one directory
 _MAX_DEPTH = 3
 
 
@@ -48,6 +48,7 @@ def parse(
     count_format, entry_format, inline = (
         (f"{order}Q", f"{order}HHQ8s", 8) if big else (f"{order}H", f"{order}HHI4s", 4)
     )
+    room = _MAX_BYTES
     entries: list[Entry] = []
     children: list[tuple[int, Directory]] = []
     stream.seek(offset)
@@ -57,14 +58,15 @@ def parse(
     for code, kind, number, value in struct.iter_unpack(entry_format, table[:usable]):
         size = _SIZES[kind] * number if kind < len(_SIZES) else 0
         if code in (EXIF, GPS, INTEROPERABILITY):
-            if depth < _MAX_DEPTH:
+            if depth < _MAX_DEPTH and code not in dict(children):
                 target = _integer(value[: _SIZES[kind]] if size else b"", order)
                 try:
                     child = parse(stream, target, order, big=big, depth=depth + 1)
                 except (struct.error, OSError, ValueError, OverflowError):
                     continue
                 children.append((code, child))
-        elif 0 < size <= _MAX_BYTES:
+        elif 0 < size <= room:
+            room -= size
             if size <= inline:
                 data = value[:size]
             else:

@@ -40,17 +40,20 @@ _LOSSLESS = (_NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
 _LOSSY_CODECS = (6, 7, 34892, 50001)  # JPEG old and new, lossy DNG, WebP
 _PREDICTABLE = (_LZW, _ADOBE_DEFLATE, _DEFLATE, _ZSTD)
 _ICC, _XMP, _SUBFILE_TYPE = 34675, 700, 254
+_RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
 _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
 _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 277, 278, 279, 280, 281, 284),
     *(288, 289, 290, 291, 292, 293, 301, 317, 320, 322, 323, 324, 325, 330, 332, 334, 336, 338),
     *(339, 340, 341, 342, 347, 400, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
+    *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
 }
 _EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 _BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
 _HIGHEST_RATIO = 1 << 16  # of pixels to file in bytes, reached by empty pictures only
+_UNEQUAL = "its pages differ in size or kind; split them into files first"
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
@@ -58,7 +61,7 @@ def probe(stream: BinaryIO) -> Header:
     """Read the header and the page table."""
     _page_offsets(stream)
     with _open(stream) as file:
-        return _header(_main_series(file))
+        return _header(_main_series(file), len(_directories(file, stream)))
 
 
 def read(stream: BinaryIO) -> Picture:
@@ -67,14 +70,17 @@ def read(stream: BinaryIO) -> Picture:
         directories = _directories(file, stream)
         series = _main_series(file)
         page = series.keyframe
-        samples = series.asarray(buffersize=_BUFFER_BYTES)
+        if len(directories) > 1:
+            samples = _pages_in_order(stream, list(directories))
+        else:
+            samples = series.asarray(buffersize=_BUFFER_BYTES)
         samples = samples.reshape(-1, *page.shape)  # pages first
         if "S" in page.axes:
             samples = np.moveaxis(samples, 1 + page.axes.index("S"), -1)
         else:
             samples = samples[..., None]
         samples = samples.reshape(-1, *samples.shape[-3:])
-        metadata = _metadata(file, page, series.axes, directories)
+        metadata = _metadata(file, page, series.axes, tuple(directories.values()))
         samples = _decode(samples, page)
     if len(samples) == 1:
         samples = samples[0]
@@ -114,7 +120,7 @@ def write(picture: Picture, stream: BinaryIO) -> None:
                 resolutionunit=unit,
                 metadata=None,
                 software=False,
-                extratags=_extratags(directory, first=index == 0, big=big),
+                extratags=_extratags(directory, layout.byteorder, first=index == 0, big=big),
             )
     if layout.pages and layout.pages[0].children:
         _append_children(stream, layout.pages[0], layout.byteorder, big=big)
@@ -156,7 +162,7 @@ def _main_series(file: tifffile.TiffFile) -> tifffile.TiffPageSeries:
     page = series.keyframe
     others = [other for other in file.series[1:] if not other.keyframe.is_reduced]
     if others:
-        raise Refusal("its pages differ in size or kind; split them into files first")
+        raise Refusal(_UNEQUAL)
     if page.photometric not in _SUPPORTED:
         name = getattr(page.photometric, "name", page.photometric)
         raise Refusal(f"TIFF colour type {name} is not supported; convert it to RGB first")
@@ -169,7 +175,19 @@ def _main_series(file: tifffile.TiffFile) -> tifffile.TiffPageSeries:
     return series
 
 
-def _header(series: tifffile.TiffPageSeries) -> Header:
+def _pages_in_order(stream: BinaryIO, numbers: list[int]) -> Array:
+    """The samples of pages as they stand in the file, which is the order of their tags.
+
+    The order of a description (OME) may be another; it is copied and stays true this way.
+    """
+    with _open(stream) as file:  # anew, without the notion of a series
+        kinds = {(file.pages[number].shape, file.pages[number].dtype) for number in numbers}
+        if len(kinds) > 1:
+            raise Refusal(_UNEQUAL)
+        return np.asarray(file.asarray(key=numbers, buffersize=_BUFFER_BYTES))
+
+
+def _header(series: tifffile.TiffPageSeries, directories: int) -> Header:
     page = series.keyframe
     samples = 1 if page.photometric == _PALETTE else page.samplesperpixel
     channels = 3 if page.photometric == _PALETTE else samples - _has_alpha(page)
@@ -182,7 +200,7 @@ def _header(series: tifffile.TiffPageSeries) -> Header:
         channels,
         np.dtype(np.uint8) if page.bitspersample <= 8 and page.dtype.kind in "ub" else page.dtype,
         alpha=_has_alpha(page),
-        pages=max(1, math.prod(series.shape) // max(1, size)),
+        pages=directories if directories > 1 else max(1, math.prod(series.shape) // max(1, size)),
     )
 
 
@@ -245,11 +263,18 @@ def _predictor(layout: TiffLayout, dtype: np.dtype[Any]) -> int | None:
     return 3 if dtype.kind == "f" else 2
 
 
-def _directories(file: tifffile.TiffFile, stream: BinaryIO) -> tuple[exif.Directory, ...]:
-    """The tags of every page that is no reduced version of another."""
+def _directories(file: tifffile.TiffFile, stream: BinaryIO) -> dict[int, exif.Directory]:
+    """The tags of every page that is no reduced version of another, by its place in the file.
+
+    There is one for a stack in one piece, as ImageJ and MetaMorph write it.
+    """
     order, big = file.byteorder, file.is_bigtiff
     pages = [exif.parse(stream, offset, order, big=big) for offset in _page_offsets(stream)]
-    return tuple(page.without(_STRUCTURE) for page in pages if not _is_reduced(page, order))
+    return {
+        index: page.without(_STRUCTURE)
+        for index, page in enumerate(pages)
+        if not _is_reduced(page, order)
+    }
 
 
 def _is_reduced(page: exif.Directory, order: str) -> bool:
@@ -357,13 +382,13 @@ def _default_layout(picture: Picture) -> TiffLayout:
 
 
 def _extratags(
-    directory: exif.Directory | None, *, first: bool, big: bool
-) -> list[tuple[int | str, int, int, bytes | int, bool]]:
+    directory: exif.Directory | None, order: str, *, first: bool, big: bool
+) -> list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]]:
     """Tags for tifffile; those that point to further directories point nowhere yet."""
     if directory is None:
         return []
-    tags: list[tuple[int | str, int, int, bytes | int, bool]] = [
-        (entry.code, entry.type, entry.count, entry.data, True)
+    tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
+        (entry.code, entry.type, entry.count, _value(entry, order), True)
         for entry in directory.entries
         if entry.code not in (_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT)
     ]
@@ -372,6 +397,14 @@ def _extratags(
             if code in _POINTERS:
                 tags.append((_POINTERS[code], 16 if big else 4, 1, 0, True))
     return tags
+
+
+def _value(entry: exif.Entry, order: str) -> bytes | tuple[int, ...]:
+    """As tifffile wants it: bytes, but the two numbers of ratios (it miscounts their bytes)."""
+    if entry.type not in (_RATIONAL, _SIGNED_RATIONAL):
+        return entry.data
+    number = "I" if entry.type == _RATIONAL else "i"
+    return struct.unpack(f"{order}{2 * entry.count}{number}", entry.data)
 
 
 def _append_children(stream: BinaryIO, directory: exif.Directory, order: str, *, big: bool) -> None:
