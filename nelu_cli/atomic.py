@@ -30,14 +30,14 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the folder is missing or read-only, the disk is full, the target is a folder...
     """
-    target = Path(os.path.realpath(path))
-    mode = _mode(target)
+    mode = _mode(path)
     if mode is not None and not stat.S_ISREG(mode):
-        with open(target, "wb") as device, tempfile.TemporaryFile() as content:
+        with open(path, "wb") as device, tempfile.TemporaryFile() as content:
             yield content
             content.seek(0)
             shutil.copyfileobj(content, device)
         return
+    target = Path(os.path.realpath(path))
     name = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
     temporary = target.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     try:

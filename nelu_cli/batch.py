@@ -6,13 +6,14 @@ folder. Everything is planned, and clashes are refused, before anything is writt
 
 import glob
 import os
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from nelu_cli.errors import ImageError, NeluError, UsageError
 
-__all__ = ["STDIO", "Job", "Outcome", "Plan", "collect", "plan_jobs"]
+__all__ = ["STDIO", "Job", "Outcome", "Plan", "collect", "plan_jobs", "read_once"]
 
 STDIO = "-"  # standard input or output
 
@@ -95,22 +96,23 @@ def collect(
     problems: list[NeluError] = []
     for text in inputs:
         path = Path(text)
-        if path.is_dir():
-            files = _walk(path, extensions, avoid)
+        if os.path.isdir(path):
+            files, closed = _walk(path, extensions, avoid)
             top = Path(path.resolve().name) if len(inputs) > 1 else Path()
             found += [_Found(file, top / file.relative_to(path)) for file in files]
-            if not files:
+            problems += closed
+            if not files and not closed:
                 problems.append(ImageError(f"{text}: no pictures in this folder"))
-        elif path.exists():
+        elif os.path.exists(path):
             found.append(_Found(path, Path(path.name)))
         elif glob.has_magic(text):
             matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
-            files = [match for match in matches if not match.is_dir()]
+            files = [match for match in matches if not os.path.isdir(match)]
             found += [_Found(file, Path(file.name)) for file in files]
             if not files:
                 problems.append(ImageError(f"{text}: no file matches this pattern"))
         else:
-            problems.append(ImageError(f"{text}: no such file or folder"))
+            problems.append(_missing(text))
     unique: dict[str, _Found] = {}
     for item in found:
         unique.setdefault(os.path.abspath(item.path), item)
@@ -132,12 +134,12 @@ def plan_jobs(
     target = Path(output)
     to_folder = (
         len(inputs) > 1
-        or target.is_dir()
+        or os.path.isdir(target)
         or output.endswith(tuple(filter(None, (os.sep, os.altsep))))
-        or Path(inputs[0]).is_dir()
-        or (glob.has_magic(inputs[0]) and not Path(inputs[0]).exists())
+        or os.path.isdir(inputs[0])
+        or (glob.has_magic(inputs[0]) and not os.path.exists(inputs[0]))
     )
-    if to_folder and target.exists() and not target.is_dir():
+    if to_folder and os.path.exists(target) and not os.path.isdir(target):
         raise UsageError(f"{output}: several pictures need a folder to go to, this is a file")
     found, problems = collect(inputs, extensions, avoid=target if to_folder else None)
     if to_folder:
@@ -153,13 +155,20 @@ def _plan_pipe(inputs: Sequence[str], output: str) -> Plan:
         raise UsageError("standard input or output (-) takes exactly one picture")
     source = None if inputs[0] == STDIO else Path(inputs[0])
     target = None if output == STDIO else Path(output)
-    if source is not None and not source.exists():
-        return Plan([], [ImageError(f"{source}: no such file or folder")])
-    if source is not None and source.is_dir():
+    if source is not None and not os.path.exists(source):
+        return Plan([], [_missing(inputs[0])])
+    if source is not None and os.path.isdir(source):
         raise UsageError(f"{source}: a folder cannot go to standard output")
-    if target is not None and target.is_dir():
+    if target is not None and os.path.isdir(target):
         raise UsageError(f"{target}: a picture from standard input needs a file name, not a folder")
     return Plan([Job(source, target)], [])
+
+
+def read_once(source: Path | None) -> Path | bytes:
+    """A file, to be opened whenever needed; the content of standard input or of a pipe."""
+    if source is None:
+        return sys.stdin.buffer.read()
+    return source.read_bytes() if source.is_fifo() else source
 
 
 def _refuse_clashes(jobs: Sequence[Job]) -> None:
@@ -168,16 +177,39 @@ def _refuse_clashes(jobs: Sequence[Job]) -> None:
     for job in jobs:
         other = owner.setdefault(os.path.normcase(os.path.abspath(job.target_name)), job)
         if other is not job:
+            together = Path(other.source_name).parent == Path(job.source_name).parent
+            advice = (
+                "rename one" if together else "give the folder that holds them to keep its tree"
+            )
             raise UsageError(
                 f"{other.source_name} and {job.source_name} would both become {job.target_name}; "
-                "nothing was written; give the folder that holds them to keep its tree"
+                f"nothing was written; {advice}"
             )
 
 
-def _walk(folder: Path, extensions: Collection[str], avoid: Path | None) -> list[Path]:
+def _missing(text: str) -> ImageError:
+    """Why there is nothing to read at a path."""
+    try:
+        os.stat(text)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        pass
+    except OSError as error:
+        return ImageError(f"{text}: {error.strerror}")
+    return ImageError(f"{text}: no such file or folder")
+
+
+def _walk(
+    folder: Path, extensions: Collection[str], avoid: Path | None
+) -> tuple[list[Path], list[ImageError]]:
+    """The pictures in a folder, and the folders in it that cannot be opened."""
     avoided = None if avoid is None or _same(avoid, folder) else avoid
     files: list[Path] = []
-    for where, folders, names in os.walk(folder):
+    closed: list[ImageError] = []
+
+    def refuse(error: OSError) -> None:
+        closed.append(ImageError(f"{error.filename}: {error.strerror}"))
+
+    for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(
             name
             for name in folders
@@ -189,7 +221,7 @@ def _walk(folder: Path, extensions: Collection[str], avoid: Path | None) -> list
             for name in sorted(names)
             if not name.startswith(".") and Path(name).suffix.lower() in extensions
         ]
-    return files
+    return files, closed
 
 
 def _same(first: Path, second: Path) -> bool:

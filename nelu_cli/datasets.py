@@ -66,12 +66,15 @@ def find(name: str, data_dir: Path | None = None) -> ImageSet:
         roots.append(Path(environment))
     roots.append(cache_dir())
     named = [] if name.startswith(".") else [root / name for root in roots]
+    empty: Path | None = None
     for folder in [*named, Path(name)]:
         if folder.is_dir():
-            paths = tuple(sorted(filter(_is_picture, folder.rglob("*"))))
-            if not paths:
-                raise DatasetError(f"{folder}: no pictures in this folder")
-            return ImageSet(Path(os.path.abspath(folder)).name or name, paths)
+            paths = tuple(sorted(p for p in folder.rglob("*") if _is_picture(p, folder)))
+            if paths:
+                return ImageSet(Path(os.path.abspath(folder)).name or name, paths)
+            empty = empty or folder
+    if empty and name not in downloads.CATALOGUE:
+        raise DatasetError(f"{empty}: no pictures in this folder")
     if public := downloads.CATALOGUE.get(name):
         raise DatasetError(
             f"{name}: not on this machine; run `nelu data fetch {name}`, or put the files of "
@@ -83,9 +86,10 @@ def find(name: str, data_dir: Path | None = None) -> ImageSet:
     )
 
 
-def _is_picture(path: Path) -> bool:
-    known = path.suffix.lower() in images.EXTENSIONS
-    return known and not path.name.startswith(".") and path.is_file()
+def _is_picture(path: Path, folder: Path) -> bool:
+    """Whether a file in the folder is a picture and neither it nor a folder around it is hidden."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() in images.EXTENSIONS and not hidden and path.is_file()
 
 
 def _samples() -> ImageSet:
@@ -101,14 +105,20 @@ def _samples() -> ImageSet:
 def load_pixels(path: Path, channels: int) -> NDArray[np.uint8]:
     """8-bit pixels (H, W, channels); one channel of a colour picture is its Rec. 601 luma.
 
-    Greater depths are rounded to 8 bits, white staying white; alpha is dropped; of a stack, the
-    first picture is taken.
+    Greater depths are rounded to 8 bits, white staying white (floats count as 0–1); alpha is
+    dropped; of a stack, the first picture is taken.
     """
     try:
         picture = images.read(path)
     except ImageError as error:
         raise DatasetError(str(error)) from error
     stored = picture.pixels if picture.pixels.ndim == 3 else picture.pixels[0]
+    if stored.dtype.kind == "f" and np.mean(stored > 1) > 0.5:
+        raise DatasetError(
+            f"{path}: floating-point values should be within 0–1; rescale them first"
+        )
+    if stored.dtype in (np.uint16, np.int16) and 0 < stored.max() < picture.white / 8:
+        raise DatasetError(f"{path}: its values use less than an eighth of 16 bits; rescale them")
     height, width, bands = stored.shape
     mode = "CMYK" if picture.metadata.cmyk else {1: "L", 3: "RGB"}.get(bands)
     if mode is None:

@@ -33,6 +33,7 @@ __all__ = [
     "denoise",
     "denoise_pixels",
     "estimate_noise",
+    "find_device",
     "load_model",
     "preferred_model",
 ]
@@ -73,7 +74,7 @@ def load_model(name: str | Path | None = None, *, channels: int = 1, device: str
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "mps".
     """
     chosen = preferred_model(channels) if name is None else name
-    where = _find_device(device)
+    where = find_device(device)
     checkpoint = checkpoints.load(chosen)
     return Model(name=checkpoint.name, network=checkpoint.network.to(where), device=where)
 
@@ -287,7 +288,8 @@ def _working_memory(network: Network, channels: int, width: int) -> tuple[int, i
     return strips, 64 * config.channels + 32 * channels
 
 
-def _find_device(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
+    """The device that a person calls auto, cpu, cuda or mps."""
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),

@@ -195,7 +195,7 @@ def _download(url: str, digest: str, pauses: Sequence[float]) -> bytes:
                 raise _TransferError(f"{url}: {failure}") from error
         except urllib.error.URLError as error:
             failure = f"cannot be reached ({error.reason})"
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             failure = f"broken off ({str(error) or type(error).__name__})"
         if pause is None:
             raise _TransferError(f"{url}: {failure}")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -236,6 +237,13 @@ def test_format_by_name_and_by_option(nelu: Nelu) -> None:
         (["--noise-map", "m.png", "in.png", "grey.png", "out"], 2, "exactly one picture"),
         (["--noise-map", "m.jpg", "in.png", "out.png"], 2, "m.jpg: a noise map is a PNG file"),
         (["--noise-map", "grey.png", "in.png", "out.png"], 1, "grey.png: exists already"),
+        (["--noise-map", "./out.png", "in.png", "out.png"], 2, "out.png: the noise map needs a"),
+        (["--noise-map", "in.png", "--force", "in.png", "out.png"], 2, "needs a name of its own"),
+        (["seen.png", "out.jpg"], 1, "out.jpg: JPEG cannot hold transparency"),
+        (["wide.png", "out.webp"], 1, "out.webp: WEBP holds at most 16383 pixels a side"),
+        ([f"{'n' * 300}.png", "out.png"], 1, "n.png: File name too long"),
+        (["--memory", "9" * 400, "in.png", "out.png"], 2, "is no size"),
+        (["--device", "mps", "in.png", "grey.png", "out"], 2, "device mps is not available"),
         (["in.png"], 2, "Missing argument"),
     ],
 )
@@ -247,6 +255,10 @@ def test_what_goes_wrong_is_one_line_and_nothing_is_written(
     Path("cut.png").write_bytes(Path("in.png").read_bytes()[:300])
     Path("text.png").write_text("no picture at all")
     Path("nothing.png").touch()
+    Image.new("L", (16400, 1)).save("wide.png")
+    transparent = Image.new("RGBA", (4, 4), (9, 9, 9, 255))  # but for the last pixel
+    transparent.putpixel((3, 3), (9, 9, 9, 0))
+    transparent.save("seen.png")
     Path("empty").mkdir()
     bad = np.zeros((8, 8, 1), np.float32)
     bad[0, 0], bad[1, 1] = np.nan, np.inf
@@ -392,7 +404,28 @@ def test_two_inputs_for_one_output_are_refused_before_anything_is_written(nelu: 
     assert not Path("out").exists()
     put("z/c.jpg")
     put("z/c.png")
-    assert nelu("denoise", "--format", "png", "z", "out").status == 2
+    ran = nelu("denoise", "--format", "png", "z", "out")
+    assert ran.status == 2
+    assert ran.err.endswith("nothing was written; rename one\n")
+
+
+def test_folders_that_cannot_be_opened_are_told_of(
+    nelu: Nelu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("in/a.png")
+    Path("in/closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> Any:
+        if os.path.basename(path) == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    ran = nelu("denoise", "in", "out")
+    assert ran.status == 1
+    assert "nelu: in/closed: Permission denied\n" in ran.err
+    assert "1 done, 1 failed" in ran.err
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -615,6 +648,20 @@ def test_pipes(nelu: Nelu, monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(load("piped.png"), load("out.png"))
     output = pipe(monkeypatch, Path("in.png").read_bytes())
     assert run(["info", "--json", "-"]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_named_pipes_are_read_and_written(nelu: Nelu) -> None:
+    """As a shell makes them for <(…), and /dev/stdout."""
+    put("in.png")
+    assert nelu("denoise", "in.png", "out.png").status == 0
+    os.mkfifo("from")
+    os.mkfifo("to.png")
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(Path("from").write_bytes, Path("in.png").read_bytes())
+        received = pool.submit(Path("to.png").read_bytes)
+        assert nelu("denoise", "from", "to.png").status == 0
+    assert received.result() == Path("out.png").read_bytes()
 
 
 @pytest.mark.parametrize("content", [b"", b"no picture", b"\x89PNG\r\n\x1a\nhalf"])

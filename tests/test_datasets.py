@@ -1,7 +1,7 @@
 """Sets are found where they should be, pictures of any depth are read, noise is what it says."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import imagecodecs
 import numpy as np
@@ -172,6 +172,33 @@ def test_floats_count_from_0_to_1(tmp_path: Path) -> None:
     tifffile.imwrite(tmp_path / "a.tif", np.array([[-0.5, 0, 0.5, 1, 7]], np.float32))
     pixels = load_pixels(tmp_path / "a.tif", 1)
     np.testing.assert_array_equal(pixels[0, :, 0], [0, 0, 128, 255, 255])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.array([[0, 100, 2000, 4000]], np.float32), "should be within 0–1"),
+        (np.array([[0, 100, 2000, 4095]], np.uint16), "less than an eighth of 16 bits"),
+    ],
+)
+def test_scientific_ranges_are_not_flattened_to_8_bits(
+    values: NDArray[Any], message: str, tmp_path: Path
+) -> None:
+    tifffile.imwrite(tmp_path / "a.tif", values)
+    with pytest.raises(DatasetError, match=message):
+        load_pixels(tmp_path / "a.tif", 1)
+
+
+def test_hidden_folders_and_empty_ones_are_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NELU_DATA", str(tmp_path / "first"))
+    monkeypatch.setenv("NELU_CACHE", str(tmp_path / "second"))
+    for name in ("second/set12/a.png", "second/set12/.thumbs/b.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8)).save(tmp_path / name)
+    (tmp_path / "first/set12").mkdir(parents=True)
+    assert find("set12").paths == (tmp_path / "second/set12/a.png",)
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])

@@ -123,6 +123,23 @@ def test_alpha_is_what_the_file_declares() -> None:
     assert undeclared.pixels.shape == (5, 6, 4)
 
 
+def test_premultiplied_colours_are_divided_where_alpha_is_not_multiplied_in() -> None:
+    stored = np.array([[[100, 50, 128], [0, 0, 0], [7, 255, 255]]], np.uint8)  # grey, grey, alpha
+    samples = stored[..., [0, 0, 0, 2]]
+    data = made(samples, photometric="rgb", extrasamples=["assocalpha"], metadata=None)
+    straight = np.array([199, 0, 7])
+
+    def saved(format: str, **options: Any) -> Picture:
+        stream = io.BytesIO()
+        write(read(data), stream, format=format, **options)
+        return read(stream.getvalue())
+
+    assert np.array_equal(saved("TIFF").pixels[0, :, 0], samples[0, :, 0])
+    assert np.array_equal(saved("PNG").pixels[0, :, 0], straight)
+    on_white = saved("BMP", allow_depth_loss=True).pixels[0, :, 0]
+    assert np.array_equal(on_white, [100 + 127, 255, 7])
+
+
 def test_independent_channels_stay_independent() -> None:
     pixels = noise(5, 6, 7)
     data = made(pixels, planarconfig="contig")
@@ -202,10 +219,10 @@ def ome(channels: int, places: str) -> str:
 )
 def test_ome_planes_stay_where_their_description_says(description: str) -> None:
     stream = io.BytesIO()
-    with tifffile.TiffWriter(stream) as file:
+    with tifffile.TiffWriter(stream) as writer:
         for index, page in enumerate(noise(2, 8, 9)):
             text = description if index == 0 else "second"
-            file.write(page, photometric="minisblack", description=text, metadata=None)
+            writer.write(page, photometric="minisblack", description=text, metadata=None)
     data = stream.getvalue()
     assert probe(data).pages == 2
     assert read(data).pixels.shape == (2, 8, 9, 1)

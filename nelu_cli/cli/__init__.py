@@ -5,6 +5,7 @@ Commands parse options, call the library and print. The library raises
 0 done, 1 something failed, 2 the command makes no sense, 130 interrupted.
 """
 
+import io
 import sys
 from typing import Annotated
 
@@ -52,6 +53,8 @@ def _root(
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be text
     sys.exit(run(sys.argv[1:]))
 
 
@@ -69,4 +72,7 @@ def run(arguments: list[str]) -> int:
         return 2 if isinstance(error, UsageError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; nothing is left to say
+        return 1
+    except OSError as error:
+        print(f"nelu: {error.filename or 'error'}: {error.strerror or error}", file=sys.stderr)
         return 1

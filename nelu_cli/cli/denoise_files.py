@@ -1,6 +1,7 @@
 """The work behind ``nelu denoise``: file by file, with a line about each."""
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -17,19 +18,20 @@ from numpy.typing import NDArray
 from nelu_cli import images
 from nelu_cli.allocator import keep_freed_memory
 from nelu_cli.atomic import atomic_file
-from nelu_cli.batch import STDIO, Job, Outcome, plan_jobs
+from nelu_cli.batch import STDIO, Job, Outcome, Plan, plan_jobs, read_once
 from nelu_cli.denoising import (
     Model,
     Quality,
     denoise_pixels,
     estimate_noise,
+    find_device,
     load_model,
     preferred_model,
 )
 from nelu_cli.errors import ImageError, NeluError, UsageError
 from nelu_cli.images import EXTENSIONS, Header, Picture
-from nelu_cli.images.convert import fit
-from nelu_cli.images.picture import Refusal
+from nelu_cli.images.convert import check_size, fit
+from nelu_cli.images.picture import Refusal, upright
 from nelu_cli.reporting import Advance, noise_map_png, progress, stderr_console
 from nelu_cli.tiling import TileProgress
 
@@ -118,6 +120,7 @@ class ModelChoice:
 
     def check(self) -> None:
         """Raise now what would otherwise be said of every picture."""
+        find_device(self.device)
         if self.name is None:
             preferred_model(1)
         else:
@@ -198,7 +201,7 @@ def denoise_files(
         raise UsageError("standard input is a terminal; pipe a picture in or name a file")
     plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
     total = len(plan.jobs) + len(plan.problems)
-    _check_noise_map(settings, total)
+    _check_noise_map(settings, plan)
     models.check()
     keep_freed_memory()
     report = Report(quiet=quiet, json_lines=json_lines, total=total)
@@ -261,7 +264,7 @@ def _read(job: Job, settings: Settings, models: ModelChoice) -> _Loaded | Record
     names = {"input": job.source_name, "output": job.target_name}
     if _exists(job.target, settings):
         return {**names, "status": "skipped"}
-    source = sys.stdin.buffer.read() if job.source is None else job.source
+    source = read_once(job.source)
     header = images.probe(source, max_pixels=settings.max_pixels)
     format = settings.target_format(job.target, header.format)
     record = {**names, "status": "planned", **header_record(header)}
@@ -350,6 +353,7 @@ def _clean(
 
 
 def _draw_noise_map(noise_map: NDArray[np.float64], picture: Picture) -> bytes:
+    noise_map = upright(replace(picture, pixels=noise_map[..., None], alpha=None)).pixels[..., 0]
     if picture.pixels.dtype.kind == "f":
         return noise_map_png(noise_map, "noise σ in pixel values")
     return noise_map_png(noise_map * 255 / picture.white, "noise σ on the 0–255 scale")
@@ -376,20 +380,24 @@ def _check_fits(picture: Picture, format: str, name: str, settings: Settings) ->
     corner = replace(
         picture,
         pixels=picture.pixels[..., :1, :1, :],
-        alpha=None if alpha is None else alpha[..., :1, :1],
+        alpha=None if alpha is None else np.full_like(alpha[..., :1, :1], alpha.min()),
     )
     try:
+        check_size(picture, format)
         fit(corner, format, allow_loss=settings.allow_depth_loss)
     except Refusal as error:
         raise ImageError(f"{name}: {error}") from error
 
 
-def _check_noise_map(settings: Settings, pictures: int) -> None:
+def _check_noise_map(settings: Settings, plan: Plan) -> None:
     path = settings.noise_map
     if path is None:
         return
-    if pictures != 1:
+    if len(plan.jobs) + len(plan.problems) != 1:
         raise UsageError("--noise-map takes exactly one picture")
+    taken = [name for job in plan.jobs for name in (job.source, job.target) if name is not None]
+    if os.path.realpath(path) in map(os.path.realpath, taken):
+        raise UsageError(f"{path}: the noise map needs a name of its own")
     if path.suffix.lower() != ".png":
         raise UsageError(f"{path}: a noise map is a PNG file; let its name end in .png")
     if path.exists() and not settings.force:

@@ -1,13 +1,12 @@
 """``nelu info``: what a picture file holds, and how noisy it is."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nelu_cli.batch import STDIO, Outcome, collect
+from nelu_cli.batch import STDIO, Outcome, collect, read_once
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import CheckpointError, ImageError, NeluError, UsageError
 
@@ -73,7 +72,7 @@ def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[
     from nelu_cli.denoising import estimate_noise
 
     name = STDIO if path is None else str(path)
-    source = sys.stdin.buffer.read() if path is None else path
+    source = read_once(path)
     header = images.probe(source, max_pixels=max_pixels)
     record = {"input": name, **header_record(header), "animated": header.animated}
     if header.animated:

@@ -18,7 +18,7 @@ def parse_count(text: str, option: str) -> int:
 
 
 def _parse(text: str, option: str, base: int, ending: str) -> int:
-    match = re.fullmatch(rf"(\d+(?:\.\d+)?) ?([kmgt]?){ending}", text.strip().lower())
+    match = re.fullmatch(rf"(\d{{1,15}}(?:\.\d+)?) ?([kmgt]?){ending}", text.strip().lower())
     size = 0 if match is None else int(float(match[1]) * base ** " kmgt".index(match[2] or " "))
     if size < 1:
         raise UsageError(f"{option} {text!r} is no size; write it as 512M or 2G")

@@ -129,7 +129,7 @@ def train(
         Path | None, typer.Option(help="Where datasets are looked up first.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Processor cores to use. Default: all.")
+        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:

@@ -7,7 +7,7 @@ from PIL import Image
 
 from nelu_cli.images.picture import Array, Picture, Refusal, rescale, strips, upright
 
-__all__ = ["FORMATS", "Format", "fit"]
+__all__ = ["FORMATS", "Format", "check_size", "fit"]
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,16 @@ class Format:
     exif: bool = True
     inks: bool = False
     stacks: bool = False
+    longest_side: int = 2**31 - 1
 
 
 FORMATS = {
     "PNG": Format((".png",), ("uint8", "uint16")),
-    "JPEG": Format((".jpg", ".jpeg", ".jpe", ".jfif"), ("uint8",), alpha=False, inks=True),
+    "JPEG": Format(
+        (".jpg", ".jpeg", ".jpe", ".jfif"), ("uint8",), alpha=False, inks=True, longest_side=65500
+    ),
     "TIFF": Format((".tif", ".tiff"), (), (), inks=True, stacks=True),
-    "WEBP": Format((".webp",), ("uint8",)),
+    "WEBP": Format((".webp",), ("uint8",), longest_side=16383),
     "BMP": Format((".bmp", ".dib"), ("uint8",), alpha=False, exif=False),
     "PPM": Format((".ppm", ".pgm", ".pbm", ".pnm"), ("uint8", "uint16"), alpha=False, exif=False),
     "AVIF": Format((".avif",), ("uint8",)),
@@ -36,14 +39,25 @@ FORMATS = {
 }
 
 
+def check_size(picture: Picture, format: str) -> None:
+    """Refuse a picture that is too long for the format."""
+    most = FORMATS[format].longest_side
+    if max(picture.pixels.shape[-3:-1]) > most:
+        raise Refusal(f"{format} holds at most {most} pixels a side; choose PNG or TIFF")
+
+
 def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
     """The picture as the format can hold it, or a refusal that says what it cannot hold.
 
     With ``allow_loss``, depth is reduced with white kept white (floats count as 0–1), CMYK
     becomes RGB by Pillow's simple formula, and transparent parts are laid on white. A fully
     opaque alpha channel is dropped without asking where there is no place for it.
+
+    Colours become multiplied by alpha for OpenEXR, which wants that, and divided by it for all
+    formats but TIFF, which can hold both.
     """
     limits = FORMATS[format]
+    check_size(picture, format)
     if picture.pixels.size == 0:
         raise Refusal("an empty picture cannot be written")
     if picture.pixels.ndim == 4 and not limits.stacks:
@@ -57,6 +71,8 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
     channels = picture.pixels.shape[-1]
     if limits.channels and channels not in limits.channels and not picture.metadata.cmyk:
         raise Refusal(f"{format} cannot hold {channels} channels; choose TIFF")
+    if picture.alpha is not None and format != "TIFF":
+        picture = _multiplied_by_alpha(picture, wanted=format == "EXR")
     if picture.alpha is not None and not limits.alpha:
         picture = _without_alpha(picture, format, allow_loss=allow_loss)
     depth = str(picture.pixels.dtype)
@@ -94,6 +110,23 @@ def _without_inks(picture: Picture) -> Picture:
         pixels[rows] = np.asarray(image.convert("RGB"))
     metadata = replace(picture.metadata, cmyk=False, icc=None, jpeg=None, tiff=None)
     return replace(picture, pixels=pixels, metadata=metadata)
+
+
+def _multiplied_by_alpha(picture: Picture, *, wanted: bool) -> Picture:
+    """The picture with its colours multiplied by alpha, or not, as wanted."""
+    alpha, white, dtype = picture.alpha, picture.white, picture.pixels.dtype
+    if alpha is None or picture.metadata.premultiplied == wanted or np.all(alpha == white):
+        return picture
+    pixels = np.empty_like(picture.pixels)
+    for rows in strips(pixels.shape):
+        opacity = np.broadcast_to(alpha[rows][..., None] / white, pixels[rows].shape)
+        if wanted:
+            colours = picture.pixels[rows] * opacity
+        else:
+            colours = np.zeros(opacity.shape)  # where nothing is to be seen
+            np.divide(picture.pixels[rows], opacity, out=colours, where=opacity > 0)
+        pixels[rows] = np.rint(colours).clip(0, white) if dtype.kind in "iu" else colours
+    return replace(picture, pixels=pixels)
 
 
 def _without_alpha(picture: Picture, format: str, *, allow_loss: bool) -> Picture:

@@ -106,6 +106,11 @@ class Metadata:
         """EXIF orientation, 1 (upright) to 8."""
         return exif.orientation(self.exif) if self.exif else 1
 
+    @property
+    def premultiplied(self) -> bool:
+        """Whether colours are stored multiplied by alpha: in OpenEXR always, in TIFF at times."""
+        return self.exr is not None or (self.tiff is not None and self.tiff.extrasample == 1)
+
     def stripped(self) -> "Metadata":
         """Only what tells how to encode the pixels."""
         jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")

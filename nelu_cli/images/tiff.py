@@ -372,7 +372,7 @@ def _default_layout(picture: Picture) -> TiffLayout:
         bigtiff=False,
         photometric=photometric,
         planar=False,
-        extrasample=2,
+        extrasample=1 if metadata.premultiplied else 2,
         compression=_ADOBE_DEFLATE,
         predictor=2,
         tile=None,
