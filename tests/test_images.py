@@ -704,3 +704,11 @@ def test_nothing_reaches_stderr_and_torch_stays_away(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, check=True
     )
     assert result.stderr == b""
+
+
+@pytest.mark.parametrize("header", [b"P4 9 2\n", b"P5 3 2 255\n", b"P6 1 2 255\n"])
+def test_several_ppm_pictures_in_a_row_are_refused(header: bytes) -> None:
+    one = header + b"\0" * (4 if header[1:2] == b"4" else 6)
+    assert read(one + b"\n").pixels.size
+    with pytest.raises(ImageError, match="it holds several pictures; split them"):
+        read(one + one)

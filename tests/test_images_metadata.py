@@ -263,9 +263,29 @@ def test_jpeg_comment_and_iptc_survive() -> None:
     Image.new("RGB", (8, 8)).save(stream, "JPEG", comment=b"hello", extra=extra)
     image: Any = pillow(written(read(stream.getvalue()), "JPEG"))
     assert image.info["comment"] == b"hello"
-    info = IptcImagePlugin.getiptcinfo(image)
-    assert info is not None
-    assert info[(2, 120)] == b"Hello"
+    tiff = written(read(stream.getvalue()), "TIFF")
+    again: Any = pillow(written(read(written(read(tiff), "TIFF")), "JPEG"))
+    assert read(tiff).metadata.photoshop == resource
+    for result in (image, again):
+        info = IptcImagePlugin.getiptcinfo(result)
+        assert info is not None
+        assert info[(2, 120)] == b"Hello"
+    stripped = io.BytesIO()
+    write(read(tiff), stripped, format="JPEG", strip=True)
+    assert b"Hello" not in stripped.getvalue()
+
+
+def test_ratings_and_keywords_survive_between_jpeg_and_tiff() -> None:
+    tags = Image.Exif()
+    tags[18246] = 4  # rating
+    tags[40094] = "night".encode("utf-16-le")  # Windows' keywords
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "JPEG", exif=tags)
+    tiff = written(read(stream.getvalue()), "TIFF")
+    for result in (pillow(tiff), pillow(written(read(tiff), "JPEG"))):
+        found = result.getexif()
+        assert found[18246] == 4
+        assert bytes(found[40094]) == "night".encode("utf-16-le")
 
 
 def test_metadata_too_long_for_jpeg_are_an_error(tmp_path: Path) -> None:

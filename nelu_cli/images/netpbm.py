@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from nelu_cli.images.picture import Array, Header, Metadata, Picture, strips
+from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, strips
 
 __all__ = ["probe", "read", "write"]
 
@@ -26,6 +26,8 @@ def read(stream: BinaryIO) -> Picture:
     header, kind, maxval, start = _parse(stream)
     shape = (header.height, header.width, header.channels)
     stream.seek(start)
+    if kind in "456":
+        _refuse_more(stream, _size(header, kind))
     if kind in "14":
         return Picture(_read_bitmap(stream, shape, kind), None, "PPM", Metadata(bilevel=True))
     pixels = _read_values(stream, shape, header.dtype, text=kind in "23")
@@ -76,6 +78,21 @@ def _parse(stream: BinaryIO) -> tuple[Header, str, int, int]:
         np.dtype(np.uint16 if maxval > 255 else np.uint8),
     )
     return header, kind, maxval, match.end()
+
+
+def _size(header: Header, kind: str) -> int:
+    """Bytes of the binary pixels."""
+    row = (header.width + 7) // 8 if kind == "4" else header.width * header.channels
+    return header.height * row * header.dtype.itemsize
+
+
+def _refuse_more(stream: BinaryIO, size: int) -> None:
+    """A second picture after the first would be lost."""
+    start = stream.tell()
+    stream.seek(start + size)
+    if re.match(rb"\s*P[1-6]\s", stream.read(64)):
+        raise Refusal("it holds several pictures; split them into files first")
+    stream.seek(start)
 
 
 def _read_bitmap(stream: BinaryIO, shape: tuple[int, int, int], kind: str) -> Array:

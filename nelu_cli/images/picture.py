@@ -56,7 +56,7 @@ class JpegLayout:
     subsampling: int  # 0 is 4:4:4, 1 is 4:2:2, 2 is 4:2:0
     progressive: bool = False
     comment: bytes = b""
-    segments: bytes = b""  # whole markers to repeat: Photoshop and IPTC, extended XMP
+    segments: bytes = b""  # whole markers to repeat: extended XMP
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Metadata:
     icc: bytes | None = None
     exif: bytes | None = None  # a TIFF structure, without the "Exif" prefix of JPEG
     xmp: bytes | None = None
+    photoshop: bytes | None = None  # its image resources, IPTC captions among them
     dpi: tuple[float, float] | None = None
     bilevel: bool = False  # one bit per pixel, read as 0 and 255
     cmyk: bool = False  # the four channels are inks
@@ -116,8 +117,14 @@ class Metadata:
         jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")
         tiff = self.tiff and replace(self.tiff, pages=())
         exr = self.exr and replace(self.exr, header={})
-        return replace(
-            self, icc=None, exif=None, xmp=None, dpi=None, png=(), jpeg=jpeg, tiff=tiff, exr=exr
+        return Metadata(
+            bilevel=self.bilevel,
+            cmyk=self.cmyk,
+            lossy=self.lossy,
+            maxval=self.maxval,
+            jpeg=jpeg,
+            tiff=tiff,
+            exr=exr,
         )
 
 

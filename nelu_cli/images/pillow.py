@@ -36,6 +36,7 @@ _OPENERS: dict[str, Any] = {
 }
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _QUALITY = 95
+_PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one JPEG marker holds after its longest prefix
 _AV1_START = 1 << 16  # bytes that hold the description of an AVIF
 
@@ -168,6 +169,12 @@ def _metadata(image: Image.Image, format: str) -> Metadata:
         icc=info.get("icc_profile") or None,
         exif=block.removeprefix(b"Exif\0\0") or None,
         xmp=xmp if isinstance(xmp, bytes) else None,
+        photoshop=b"".join(
+            data.removeprefix(_PHOTOSHOP)
+            for name, data in getattr(image, "applist", ())
+            if name == "APP13" and data.startswith(_PHOTOSHOP)
+        )
+        or None,
         dpi=_dpi(dpi),
         bilevel=image.mode == "1",
         cmyk=image.mode == "CMYK",
@@ -194,10 +201,9 @@ def _jpeg_layout(image: JpegImagePlugin.JpegImageFile) -> JpegLayout:
     if len(tables) == 3 and tables[1] == tables[2]:
         tables = tables[:2]
     segments = b"".join(
-        struct.pack(">HH", 0xFFE0 + int(name[3:]), len(data) + 2) + data
+        _marker(1, data)
         for name, data in image.applist
-        if (name == "APP13" or (name == "APP1" and b"/xmp/extension/\0" in data[:48]))
-        and len(data) <= _MARKER_BYTES
+        if name == "APP1" and b"/xmp/extension/\0" in data[:48] and len(data) <= _MARKER_BYTES
     )
     comment = image.info.get("comment", b"")
     return JpegLayout(
@@ -217,16 +223,27 @@ def _jpeg_options(picture: Picture) -> dict[str, Any]:
                 f"JPEG cannot hold {len(data)} bytes of {name}; "
                 "strip the metadata or choose PNG or TIFF"
             )
+    resources = metadata.photoshop or b""
+    pieces = [
+        resources[start : start + _MARKER_BYTES]
+        for start in range(0, len(resources), _MARKER_BYTES)
+    ]
+    captions = b"".join(_marker(13, _PHOTOSHOP + piece) for piece in pieces)
     layout = metadata.jpeg
     if layout is None or not layout.tables:
-        return {"quality": _QUALITY, "subsampling": 0}
+        return {"quality": _QUALITY, "subsampling": 0, "extra": captions}
     return {
         "qtables": [list(table) for table in layout.tables],
         "subsampling": layout.subsampling,
         "progressive": layout.progressive,
         "comment": layout.comment,
-        "extra": layout.segments,
+        "extra": captions + layout.segments,
     }
+
+
+def _marker(number: int, data: bytes) -> bytes:
+    """An application's segment of a JPEG."""
+    return struct.pack(">HH", 0xFFE0 + number, len(data) + 2) + data
 
 
 def _avif_bits(stream: BinaryIO) -> int:

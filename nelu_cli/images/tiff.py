@@ -39,7 +39,7 @@ _NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 8, 32946, 32773,
 _LOSSLESS = (_NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
 _LOSSY_CODECS = (6, 7, 34892, 50001)  # JPEG old and new, lossy DNG, WebP
 _PREDICTABLE = (_LZW, _ADOBE_DEFLATE, _DEFLATE, _ZSTD)
-_ICC, _XMP, _SUBFILE_TYPE = 34675, 700, 254
+_ICC, _XMP, _PHOTOSHOP, _SUBFILE_TYPE = 34675, 700, 34377, 254
 _RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
 _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
 _STRUCTURE = {  # tags that say how pixels are stored: written afresh
@@ -49,7 +49,10 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
     *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
 }
-_EXIF_TAGS = {270, 271, 272, 274, 305, 306, 315, 316, 33432}  # of the main directory
+_EXIF_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
+    *(270, 271, 272, 274, 305, 306, 315, 316, 18246, 18249, 33432),
+    *(40091, 40092, 40093, 40094, 40095),
+}
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 _BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
 _HIGHEST_RATIO = 1 << 16  # of pixels to file in bytes, reached by empty pictures only
@@ -309,6 +312,7 @@ def _metadata(
         icc=first.get(_ICC),
         exif=exif.pack(camera, order),
         xmp=first.get(_XMP),
+        photoshop=first.get(_PHOTOSHOP),
         dpi=_dpi(first, order),
         bilevel=page.bitspersample == 1 and page.samplesperpixel == 1,
         cmyk=page.photometric == _CMYK,
@@ -362,6 +366,8 @@ def _default_layout(picture: Picture) -> TiffLayout:
         entries.append(exif.Entry(_RESOLUTION_UNIT, 3, 1, struct.pack(f"{order}H", 2)))
     if metadata.xmp:
         entries.append(exif.Entry(_XMP, 1, len(metadata.xmp), metadata.xmp))
+    if metadata.photoshop:
+        entries.append(exif.Entry(_PHOTOSHOP, 1, len(metadata.photoshop), metadata.photoshop))
     if metadata.icc:
         entries.append(exif.Entry(_ICC, 7, len(metadata.icc), metadata.icc))
     channels = picture.pixels.shape[-1]
