@@ -74,6 +74,7 @@ class PaperConfig:
     steps: int = 10  # of Algorithm 2
 
     def __post_init__(self) -> None:
+        _check_counts("channels", 1, self.channels)
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         _check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
         _check_counts("stride", 2, self.stride)
@@ -98,6 +99,7 @@ class DeepConfig:
         object.__setattr__(self, "blocks", tuple(self.blocks))
         if isinstance(self.window, list):
             object.__setattr__(self, "window", tuple(self.window))
+        _check_counts("channels", 1, self.channels)
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
         _check_counts("widths", 1, *self.widths)

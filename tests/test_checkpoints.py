@@ -207,6 +207,7 @@ def test_damaged_json(path: Path, text: str) -> None:
         ({"network": "unet"}, "unet"),
         ({"config": {"colour": True}}, "colour"),
         ({"config": {"channels": 2}}, "channels must be 1 or 3"),
+        ({"config": {"channels": 1.0}}, "channels must be whole numbers"),
         ({"config": {"widths": [1.5], "blocks": [1]}}, "whole numbers"),
         ({"config": {"widths": 4}}, "not iterable"),
         ({"config": [1, 2]}, "mapping"),

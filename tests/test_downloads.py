@@ -211,6 +211,12 @@ def test_folder_that_cannot_be_made_is_one_line(server: Server, tmp_path: Path) 
         fetch("tiny", tmp_path / "file" / "tiny", mirror=server.address)
 
 
+@pytest.mark.parametrize("mirror", ["http://localhost:1/ä", "http://.localhost:1/"])
+def test_mirrors_that_cannot_be_asked_are_one_line(tmp_path: Path, mirror: str) -> None:
+    with pytest.raises(DatasetError, match="0 of 5 files are in"):
+        fetch("tiny", tmp_path, mirror=mirror, pauses=())
+
+
 @pytest.mark.parametrize("mirror", ["file:///etc", "ftp://host", "http://", "http://[", "nonsense"])
 def test_only_http_mirrors_are_accepted(tmp_path: Path, mirror: str) -> None:
     with pytest.raises(UsageError, match="is not an http:// or https:// address"):

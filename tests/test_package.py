@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import io
 import json
 import os
 import re
@@ -10,13 +11,14 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import typer.main
 from PIL import Image
 
-from nelu_cli import __version__, errors
+from nelu_cli import __version__, cli, errors
 from nelu_cli.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -340,3 +342,22 @@ def test_an_installed_wheel_loads_its_weights_outside_the_checkout(
     shipped = sorted(path.name for path in (ROOT / "weights").glob("*.safetensors"))
     assert shipped, "there are no weights to ship"
     assert sorted(loaded) == [installed / "nelu_cli" / "weights" / name for name in shipped]
+
+
+def test_names_that_are_no_text_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, "utf-8", errors="strict"))
+    monkeypatch.setattr(sys, "argv", ["nelu", "--version"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    print(os.fsdecode(b"\xff.png"), flush=True)
+    assert output.getvalue().endswith(b"\\udcff.png\n")
+
+
+def test_a_failure_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = OSError(28, "No space left on device", "runs/deep/state")
+    monkeypatch.setattr(cli, "app", Mock(side_effect=failure))
+    assert cli.run(["train"]) == 1
+    assert capsys.readouterr().err == "nelu: runs/deep/state: No space left on device\n"
