@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 DEFAULT_MEMORY: Final = 2 << 30  # bytes
-LARGEST: Final = 1e38  # pixel value, so that the next power of two is a float32
+LARGEST_PIXEL: Final = 1e38  # so that the next power of two is a float32
 
 Quality = Literal["fast", "normal", "best"]
 
@@ -359,7 +359,7 @@ def _scale(pixels: NDArray[Any]) -> float:
             f"{bad} of {pixels.size} pixel values are not finite (NaN or infinity); "
             "replace them first"
         )
-    if peak > LARGEST:
+    if peak > LARGEST_PIXEL:
         raise ImageError(
             f"pixel values reach {peak:.3g}, perhaps a mark of missing pixels; replace them first"
         )

@@ -71,7 +71,7 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
     channels = picture.pixels.shape[-1]
     if limits.channels and channels not in limits.channels and not picture.metadata.cmyk:
         raise Refusal(f"{format} cannot hold {channels} channels; choose TIFF")
-    if picture.alpha is not None and format != "TIFF":
+    if format != "TIFF":
         picture = _multiplied_by_alpha(picture, wanted=format == "EXR")
     if picture.alpha is not None and not limits.alpha:
         picture = _without_alpha(picture, format, allow_loss=allow_loss)

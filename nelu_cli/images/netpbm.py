@@ -26,8 +26,6 @@ def read(stream: BinaryIO) -> Picture:
     header, kind, maxval, start = _parse(stream)
     shape = (header.height, header.width, header.channels)
     stream.seek(start)
-    if kind in "456":
-        _refuse_more(stream, _size(header, kind))
     if kind in "14":
         return Picture(_read_bitmap(stream, shape, kind), None, "PPM", Metadata(bilevel=True))
     pixels = _read_values(stream, shape, header.dtype, text=kind in "23")
@@ -80,21 +78,6 @@ def _parse(stream: BinaryIO) -> tuple[Header, str, int, int]:
     return header, kind, maxval, match.end()
 
 
-def _size(header: Header, kind: str) -> int:
-    """Bytes of the binary pixels."""
-    row = (header.width + 7) // 8 if kind == "4" else header.width * header.channels
-    return header.height * row * header.dtype.itemsize
-
-
-def _refuse_more(stream: BinaryIO, size: int) -> None:
-    """A second picture after the first would be lost."""
-    start = stream.tell()
-    stream.seek(start + size)
-    if re.match(rb"\s*P[1-6]\s", stream.read(64)):
-        raise Refusal("it holds several pictures; split them into files first")
-    stream.seek(start)
-
-
 def _read_bitmap(stream: BinaryIO, shape: tuple[int, int, int], kind: str) -> Array:
     """Ink is 1 in the file, black is 0 in memory."""
     height, width, _ = shape
@@ -128,10 +111,13 @@ def _read_values(
 
 
 def _exactly(stream: BinaryIO, size: int) -> Array:
-    """That many bytes from here on, or an error before memory is reserved for them."""
+    """That many bytes, or an error before memory is reserved for them; no picture may follow."""
     start = stream.tell()
     if stream.seek(0, 2) - start < size:
         raise ValueError("truncated")
+    stream.seek(start + size)
+    if re.match(rb"\s*P[1-6]\s", stream.read(64)):
+        raise Refusal("it holds several pictures; split them into files first")
     stream.seek(start)
     data = np.empty(size, np.uint8)
     stream.readinto(data)  # type: ignore[attr-defined]
