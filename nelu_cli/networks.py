@@ -22,6 +22,7 @@ from nelu_cli import operators
 from nelu_cli.operators import AcceleratedNeLU, NeLU
 from nelu_cli.padding import pad_image
 from nelu_cli.parallel import map_in_threads
+from nelu_cli.symmetry import ORIENTATIONS
 
 __all__ = [
     "Config",
@@ -84,7 +85,11 @@ class PaperConfig:
 
 @dataclass(frozen=True)
 class DeepConfig:
-    """The multi-scale auto-encoder: ``widths`` and ``blocks`` (a side) at 1/2, 1/4, 1/8 …"""
+    """The multi-scale auto-encoder: ``widths`` and ``blocks`` (a side) at 1/2, 1/4, 1/8 …
+
+    ``symmetric`` weights treat a picture alike however it is turned or mirrored, see
+    :mod:`nelu_cli.symmetry`; training keeps them so.
+    """
 
     family: ClassVar[str] = "deep"
     channels: int = 1
@@ -93,6 +98,7 @@ class DeepConfig:
     activation: DeepActivation = "nelu"
     window: int | tuple[int, ...] = (5, 5, 5, 1)  # the last is for all coarser scales too
     tau: float = 1.5  # where training starts
+    symmetric: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))  # a list when read from JSON
@@ -109,6 +115,9 @@ class DeepConfig:
         _check(all(window % 2 for window in self.windows), "the window must be odd")
         _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
         _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
+        _check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
+        groups = not self.symmetric or not any(width % ORIENTATIONS for width in self.widths)
+        _check(groups, f"the widths of a symmetric network must be multiples of {ORIENTATIONS}")
 
     @property
     def windows(self) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ from nelu_cli.figures import training_curve
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
 from nelu_cli.optimizers import OptimizerName, parameter_optimizers
 from nelu_cli.patches import Batch, PatchSource, load_pictures
+from nelu_cli.symmetry import Symmetry
 
 __all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
 
@@ -220,6 +221,10 @@ class _Run:
         )
         torch.manual_seed(config.seed)
         self.network = build(network_config)
+        self.symmetry: Symmetry | None = None
+        if isinstance(network_config, DeepConfig) and network_config.symmetric:
+            self.symmetry = Symmetry(self.network)
+            self.symmetry.impose(self.network)
         self.averaged = build(network_config)
         self.averaged.load_state_dict(self.network.state_dict())
         self.averaged.requires_grad_(False).eval()
@@ -254,6 +259,9 @@ class _Run:
         loss = _loss(self.config.loss, self.model(batch.noisy), batch)
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.symmetry:
+            parameters = self.network.named_parameters()
+            self.symmetry.average((n, p.grad) for n, p in parameters if p.grad is not None)
         nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
         value = float(loss.detach())
         if _world() > 1:
@@ -270,8 +278,8 @@ class _Run:
                 optimizer.step()
             decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
             with torch.no_grad():
-                parameters = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
-                for average, value_now in parameters:
+                pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+                for average, value_now in pairs:
                     average.lerp_(value_now, 1 - decay)
             self.step += 1
         return value
@@ -296,6 +304,8 @@ class _Run:
             date=datetime.now(UTC).date().isoformat(),
         )
         weights = self.averaged.state_dict()
+        if self.symmetry:
+            self.symmetry.average(weights.items())  # rid of its roundings
         checkpoints.save(self.out / f"{name}.safetensors", weights, self.network.config, record)
 
     def save_state(self, name: str) -> None:
@@ -596,6 +606,8 @@ def _start_from(run: _Run, name_or_path: str | Path) -> None:
             taken[name] = tensor
     if not taken:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
+    if run.symmetry and not run.symmetry.holds(taken):
+        raise TrainingError(f"{name_or_path}: is not symmetric; add --no-symmetry, or start afresh")
     new = {n: p for n, p in run.network.state_dict().items() if n not in source}
     taken |= {n: torch.zeros_like(p) for n, p in new.items() if n.startswith("up.")}
     for network in (run.network, run.averaged):

@@ -104,6 +104,10 @@ def train(
             help="deep: NeLU measures the noise over n × n positions at each scale, e.g. 5,5,1."
         ),
     ] = None,
+    symmetry: Annotated[
+        bool,
+        typer.Option(help="deep: treat a picture alike however it is turned or mirrored."),
+    ] = True,
     contrast: Annotated[
         str | None,
         typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
@@ -162,6 +166,7 @@ def train(
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
         shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": _counts(window)}
+        shape["symmetric"] = symmetry
     else:
         ours = recipe == "nelu"
         shape |= {
