@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nelu_cli import checkpoints
+from nelu_cli.allocator import modest_share
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
-from nelu_cli.images import to_dtype
+from nelu_cli.images import strips, to_dtype
 from nelu_cli.networks import STRIP, DeepConfig, Network
 from nelu_cli.padding import pad_image
 from nelu_cli.parallel import thread_count
@@ -38,7 +39,7 @@ __all__ = [
     "preferred_model",
 ]
 
-DEFAULT_MEMORY: Final = 2 << 30  # bytes
+DEFAULT_MEMORY: Final = modest_share()  # bytes
 LARGEST_PIXEL: Final = 1e38  # so that the next power of two is a float32
 
 Quality = Literal["fast", "normal", "best"]
@@ -111,7 +112,8 @@ def denoise(
             the best bundled one.
         strength: how much of the estimated noise is taken out, 0 to 1.
         quality: "fast", "normal" (one pass) or "best" (the mean over eight flips and rotations).
-        memory: ceiling in bytes for the working memory, on top of input and output.
+        memory: ceiling in bytes for the working memory, on top of input and output; by default a
+            quarter of the machine's, at most 4 GiB.
         progress: called as ``progress(tiles_done, tiles_in_all)``.
 
     Returns:
@@ -169,12 +171,14 @@ def denoise_pixels(
             return _to_tensor(page[region], scale)
 
         def write(core: Region, before: Tensor, after: Tensor) -> None:
-            removed: NDArray[Any] = (before - after[:channels]).numpy()  # (C, h, w)
+            removed: NDArray[np.float32] = (before - after[:channels]).numpy()  # (C, h, w)
             if meter is not None:
                 meter.add(core, removed, after[channels:].numpy())
             if strength:
-                removed = removed.transpose(1, 2, 0).astype(wide) * (strength * scale)
-                cleaned[core] = to_dtype(page[core].astype(wide) - removed, pixels.dtype)
+                source, target = page[core], cleaned[core]
+                for rows in strips(source.shape):
+                    less = removed[:, rows].transpose(1, 2, 0).astype(wide) * (strength * scale)
+                    target[rows] = to_dtype(source[rows].astype(wide) - less, pixels.dtype)
             else:
                 cleaned[core] = page[core]
 
@@ -281,7 +285,7 @@ def _working_memory(network: Network, channels: int, width: int) -> tuple[int, i
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
         maps = [width >> 2 * scale for scale, width in enumerate(config.widths)]
         features = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
-        return 0, features + 32 * channels
+        return 0, features + 16 * channels
     patch = config.channels * config.kernel**2
     at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread
     strips = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
@@ -376,8 +380,12 @@ def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _to_tensor(pixels: NDArray[Any], scale: float) -> Tensor:
     """(h, w, C) pixels as a float32 tensor (C, h, w)."""
-    scaled = pixels.astype(_wide(pixels.dtype)) / scale
-    return torch.from_numpy(np.ascontiguousarray(scaled.transpose(2, 0, 1), dtype=np.float32))
+    height, width, channels = pixels.shape
+    planes = np.empty((channels, height, width), np.float32)
+    for rows in strips(pixels.shape):
+        scaled = pixels[rows].astype(_wide(pixels.dtype)) / scale
+        planes[:, rows] = scaled.transpose(2, 0, 1)
+    return torch.from_numpy(planes)
 
 
 # The noise that was found

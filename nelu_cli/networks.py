@@ -117,7 +117,7 @@ class DeepConfig:
         _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
         _check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
         groups = not self.symmetric or not any(width % ORIENTATIONS for width in self.widths)
-        _check(groups, f"the widths of a symmetric network must be multiples of {ORIENTATIONS}")
+        _check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
 
     @property
     def windows(self) -> tuple[int, ...]:
@@ -307,6 +307,23 @@ def _blocks(count: int, width: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
 
 
+def _raise(x: Tensor, weight: Tensor, code: Tensor) -> Tensor:
+    """``F.conv_transpose2d(x, weight, stride=2) + code`` for channels_last and a 2×2 kernel.
+
+    A matrix product and a sum in place, in 0.8 of that one's time. Without gradients the sum goes
+    into ``code``.
+    """
+    batch, channels, height, width = x.shape
+    kernel = weight.permute(0, 2, 3, 1).flatten(1)  # (in, 2·2·out)
+    raised = x.movedim(1, -1).reshape(-1, channels) @ kernel
+    # each position is a cell of 2×2: (B, H, 2, W, 2, out)
+    cells = raised.view(batch, height, width, 2, 2, -1).transpose(2, 3)
+    finer = code.movedim(1, -1)
+    total = finer.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
+    total = total + cells if torch.is_grad_enabled() else total.add_(cells)
+    return total.reshape(finer.shape).movedim(-1, 1)
+
+
 class DeepAutoencoder(Network):
     """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU at each scale.
 
@@ -353,7 +370,10 @@ class DeepAutoencoder(Network):
         edge = self.CELL  # the head has no padding of its own, so that flat pictures stay flat
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
-        noise = F.pixel_shuffle(self.estimate_noise(cells), self.CELL)
+        noise = self.estimate_noise(cells)
+        # F.pixel_shuffle; for channels_last it is half as fast, and so is what follows
+        noise = noise.unflatten(1, (-1, self.CELL, self.CELL)).permute(0, 1, 4, 2, 5, 3)
+        noise = noise.flatten(4, 5).flatten(2, 3)
         return image - noise[..., :height, :width]
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
@@ -366,10 +386,13 @@ class DeepAutoencoder(Network):
             codes.append(code(x))
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = up(x).add_(codes.pop())
+            x = _raise(x, up.weight, codes.pop())
             x = decode(x)  # apart, so that what went up is free by now
-        noise: Tensor = self.tail(x)
-        return noise
+        # Some CPUs take longer for 12 channels, those of colour, than for 16.
+        outputs: int = self.tail.out_channels
+        spare = -outputs % 8 if outputs > 8 else 0
+        weight = F.pad(self.tail.weight, (0, 0, 0, 0, 0, 0, 0, spare))
+        return F.conv2d(x, weight, padding=1)[:, :outputs]
 
     def thresholds(self) -> list[list[float]]:
         """The learned τ of each scale's code, one for each channel."""

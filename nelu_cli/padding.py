@@ -11,5 +11,7 @@ def pad_image(image: Tensor, left: int, right: int, top: int, bottom: int) -> Te
     height, width = image.shape[-2:]
     sideways = "reflect" if max(left, right) < width else "replicate"
     upright = "reflect" if max(top, bottom) < height else "replicate"
+    if sideways == upright:
+        return F.pad(image, (left, right, top, bottom), mode=sideways)
     image = F.pad(image, (left, right, 0, 0), mode=sideways)
     return F.pad(image, (0, 0, top, bottom), mode=upright)

@@ -1,8 +1,8 @@
 """Weights for which it is all one how a picture is turned or mirrored: f(T_g y) = T_g f(y).
 
 T_g are the eight turns and reflections of a square. The channels of a layer come in groups of
-eight, one for each h, and T_g y moves them like the picture: channel h of y, turned by g, is channel
-g·h of T_g y. A convolution keeps to that if its weights do,
+eight, one for each h, which move with the picture: channel h for y, turned by g, is channel g·h for
+T_g y. A convolution keeps to that if its weights do,
 
     W[g·h, g·i] = T_g W[h, i]   for output channel h and input channel i of their groups,
 
@@ -47,7 +47,7 @@ class Symmetry:
 
     @torch.no_grad()
     def impose(self, network: nn.Module) -> None:
-        """Make random weights symmetric. Their mean over an orbit is smaller by √8 than they are."""
+        """Make random weights symmetric, and as large as they were: the mean of 8 is √8 smaller."""
         self.average(network.named_parameters())
         for parameter in network.parameters():
             if parameter.ndim == 4:

@@ -5,7 +5,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from nelu_cli import checkpoints, networks
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
@@ -161,27 +163,29 @@ def test_tiles_on_the_grid_with_a_halo_give_the_whole(name: str) -> None:
 
 
 def macs_per_pixel(net: Network, side: int = 64) -> float:
-    """Multiply-accumulates of all convolutions, counted by hooks while a picture goes through."""
-    total = 0
-
-    def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
-        nonlocal total
-        if isinstance(module, nn.ConvTranspose2d):
-            total += inputs[0].numel() * module.weight[0].numel()
-        elif isinstance(module, nn.Conv2d):
-            total += output.numel() * module.weight[0].numel()
-
-    hooks = [module.register_forward_hook(count) for module in net.modules()]
-    net(torch.rand(1, net.config.channels, side, side))
-    for hook in hooks:
-        hook.remove()
-    return total / side**2
+    """Multiply-adds of all convolutions and matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        net(torch.rand(1, net.config.channels, side, side))
+    return float(counter.get_total_flops()) / 2 / side**2
 
 
 def test_the_counter_counts() -> None:
     # head 9·4·2 at half size, tail 9·2·4, a block of two 9·2·2 each way
     config = DeepConfig(widths=(2,), blocks=(1,))
     assert macs_per_pixel(build(config)) == (9 * 4 * 2 + 9 * 2 * 4 + 2 * 2 * 9 * 2 * 2) / 4
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_going_up_is_a_transposed_convolution(gradients: bool) -> None:
+    torch.manual_seed(0)
+    x, code = torch.rand(2, 6, 3, 5), torch.rand(2, 4, 6, 10)
+    weight = torch.rand(6, 4, 2, 2)
+    expected = F.conv_transpose2d(x, weight, stride=2) + code
+    x, code = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, code))
+    with torch.set_grad_enabled(gradients):
+        raised = networks._raise(x, weight, code)
+    torch.testing.assert_close(raised, expected)
+    assert raised.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -254,6 +258,8 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
         ({"channels": 4}, "channels must be 1 or 3"),
         ({"widths": (), "blocks": ()}, "as many"),
         ({"widths": (8,)}, "as many"),
+        ({"widths": (8, 16, 20, 8), "symmetric": True}, "multiples of 8"),
+        ({"symmetric": "yes"}, "true or false"),
         ({"widths": (8, 0, 8, 8)}, "widths must be whole numbers"),
         ({"blocks": (1, -1, 1, 1)}, "blocks must be whole numbers"),
         ({"window": 4}, "odd"),

@@ -23,6 +23,7 @@ from nelu_cli import checkpoints, cli, training
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.networks import Config, DeepConfig, PaperConfig
 from nelu_cli.patches import Batch
+from nelu_cli.symmetry import Symmetry
 from nelu_cli.training import Event, TrainConfig, train
 
 TINY_DEEP = DeepConfig(widths=(4, 4), blocks=(1, 1), window=3)
@@ -228,6 +229,18 @@ def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) ->
         train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
 
 
+def test_training_keeps_a_network_symmetric(config: TrainConfig, tmp_path: Path) -> None:
+    network = DeepConfig(widths=(8, 8), blocks=(1, 1), symmetric=True)
+    train(config, network, tmp_path / "run")
+    trained = checkpoints.load(tmp_path / "run/last.safetensors").network
+    assert Symmetry(trained).holds(trained.state_dict(), tolerance=1e-6)
+    train(config, network, tmp_path / "on", start_from=tmp_path / "run/last.safetensors")
+    free = replace(network, symmetric=False)
+    train(config, free, tmp_path / "free", start_from=tmp_path / "run/last.safetensors")
+    with pytest.raises(TrainingError, match=r"free.*: is not symmetric; add --no-symmetry"):
+        train(config, network, tmp_path / "x", start_from=tmp_path / "free/last.safetensors")
+
+
 @pytest.mark.parametrize("loss", get_args(training.Loss))
 def test_a_loss_falls_with_the_error(loss: training.Loss) -> None:
     clean = torch.rand(2, 1, 8, 8)
@@ -319,7 +332,7 @@ def test_the_learning_rate_warms_up_stays_and_falls() -> None:
 
 def command(pictures: Path, out: Path, *more: str) -> list[str]:
     return [
-        *("train", "--network", "deep", "--widths", "4,4", "--blocks", "1,1", "--window", "3"),
+        *("train", "--network", "deep", "--widths", "8,8", "--blocks", "1,1", "--window", "3"),
         *("--data", str(pictures), "--hold-out", "4", "--patch", "16", "--batch", "4"),
         *("--sigma", "0-60", "--out", str(out), "--threads", "1", *more),
     ]

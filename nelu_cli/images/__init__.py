@@ -5,7 +5,7 @@ only rounding and clamping of denoised values is ``to_dtype``.
 """
 
 from nelu_cli.images.files import EXTENSIONS, MAX_PIXELS, format_for, probe, read, write
-from nelu_cli.images.picture import Header, Metadata, Picture, rescale, to_dtype
+from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
 
 __all__ = [
     "EXTENSIONS",
@@ -17,6 +17,7 @@ __all__ = [
     "probe",
     "read",
     "rescale",
+    "strips",
     "to_dtype",
     "write",
 ]

@@ -27,7 +27,7 @@ __all__ = [
 
 Array = NDArray[Any]
 
-_STRIP_PIXELS = 1 << 20
+_STRIP_PIXELS = 1 << 18  # of a float picture: about what fits into a cache
 
 
 class Refusal(ValueError):
@@ -192,7 +192,7 @@ def rescale(array: Array, dtype: DTypeLike) -> Array:
 
 
 def strips(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Slices of the first axis that hold about a megapixel each."""
+    """Slices of the first axis that hold about a quarter of a megapixel each."""
     rows = max(1, _STRIP_PIXELS // max(1, int(np.prod(shape[1:3]))))
     for start in range(0, shape[0], rows):
         yield slice(start, min(start + rows, shape[0]))
