@@ -318,10 +318,9 @@ def _raise(x: Tensor, weight: Tensor, code: Tensor) -> Tensor:
     raised = x.movedim(1, -1).reshape(-1, channels) @ kernel
     # each position is a cell of 2×2: (B, H, 2, W, 2, out)
     cells = raised.view(batch, height, width, 2, 2, -1).transpose(2, 3)
-    finer = code.movedim(1, -1)
-    total = finer.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))
+    total = code.movedim(1, -1).view(cells.shape)
     total = total + cells if torch.is_grad_enabled() else total.add_(cells)
-    return total.reshape(finer.shape).movedim(-1, 1)
+    return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
 
 
 class DeepAutoencoder(Network):
@@ -371,9 +370,10 @@ class DeepAutoencoder(Network):
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
         noise = self.estimate_noise(cells)
-        # F.pixel_shuffle; for channels_last it is half as fast, and so is what follows
-        noise = noise.unflatten(1, (-1, self.CELL, self.CELL)).permute(0, 1, 4, 2, 5, 3)
-        noise = noise.flatten(4, 5).flatten(2, 3)
+        # F.pixel_shuffle, which is half as fast for channels_last, and so is what follows it
+        batch, _, rows, columns = noise.shape
+        noise = noise.reshape(batch, -1, self.CELL, self.CELL, rows, columns)
+        noise = noise.permute(0, 1, 4, 2, 5, 3).reshape(batch, -1, height + below, width + right)
         return image - noise[..., :height, :width]
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
@@ -386,7 +386,7 @@ class DeepAutoencoder(Network):
             codes.append(code(x))
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = _raise(x, up.weight, codes.pop())
+            x = _raise(x, up.get_parameter("weight"), codes.pop())
             x = decode(x)  # apart, so that what went up is free by now
         # Some CPUs take longer for 12 channels, those of colour, than for 16.
         outputs: int = self.tail.out_channels

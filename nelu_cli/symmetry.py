@@ -51,7 +51,7 @@ class Symmetry:
         self.average(network.named_parameters())
         for parameter in network.parameters():
             if parameter.ndim == 4:
-                parameter *= ORIENTATIONS**0.5
+                parameter.mul_(ORIENTATIONS**0.5)
 
     def holds(self, tensors: Mapping[str, Tensor], tolerance: float = 1e-4) -> bool:
         """Whether the weights are symmetric, up to rounding."""
@@ -82,14 +82,15 @@ def _moved(name: str, weights: Tensor, g: int) -> Tensor:
 
 
 def _moved_channels(weights: Tensor, g: int, axis: int) -> Tensor:
-    groups = weights.unflatten(axis, (-1, ORIENTATIONS))
-    return groups.index_select(axis + 1, _products(g).argsort()).flatten(axis, axis + 1)
+    before, after = weights.shape[:axis], weights.shape[axis + 1 :]
+    groups = weights.reshape(*before, -1, ORIENTATIONS, *after)
+    return groups.index_select(axis + 1, _products(g).argsort()).reshape(weights.shape)
 
 
 def _moved_cells(weights: Tensor, g: int, axis: int) -> Tensor:
     """The four pixels of a cell change places; each colour stays."""
-    cells = weights.unflatten(axis, (-1, 2, 2))
-    return turned(cells, g, (axis + 1, axis + 2)).flatten(axis, axis + 2)
+    cells = weights.reshape(*weights.shape[:axis], -1, 2, 2, *weights.shape[axis + 1 :])
+    return turned(cells, g, (axis + 1, axis + 2)).reshape(weights.shape)
 
 
 def _products(g: int) -> Tensor:

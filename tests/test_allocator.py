@@ -1,5 +1,6 @@
 """Memory that is freed stays at hand."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -39,10 +40,10 @@ def test_freed_memory_is_used_again_without_a_page_fault() -> None:
 def test_a_modest_share_leaves_most_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for total, share in [(4 << 30, 1 << 30), (8 << 30, 2 << 30), (64 << 30, 4 << 30)]:
         sizes = {"SC_PHYS_PAGES": total >> 12, "SC_PAGE_SIZE": 1 << 12}
-        monkeypatch.setattr(allocator.os, "sysconf", sizes.__getitem__)
+        monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
         assert allocator.modest_share() == share
 
 
 def test_a_machine_that_does_not_tell_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(allocator.os, "sysconf")
+    monkeypatch.delattr(os, "sysconf")
     assert allocator.modest_share() == 2 << 30

@@ -19,9 +19,18 @@ from torch.profiler import ProfilerActivity, profile
 
 import nelu_cli
 from nelu_cli import checkpoints, denoising, parallel
-from nelu_cli.denoising import Model, Quality, denoise, denoise_pixels, estimate_noise, load_model
+from nelu_cli.denoising import (
+    Model,
+    Quality,
+    denoise,
+    denoise_pixels,
+    estimate_noise,
+    flip_average,
+    load_model,
+)
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.symmetry import Symmetry
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
 CPU = torch.device("cpu")
@@ -176,7 +185,7 @@ def test_memory_changes_nothing_but_the_tiles(quality: Quality) -> None:
         array,
         COLOUR,
         quality=quality,
-        memory=1 << 20,
+        memory=3 << 18,
         progress=lambda *step: steps.append(step),
     )
     assert len(steps) > 3
@@ -190,6 +199,20 @@ def test_best_is_indifferent_to_flips_and_turns() -> None:
     flipped = denoise(np.rot90(array[::-1]), GREY, quality="best")
     np.testing.assert_allclose(np.rot90(flipped, -1)[::-1], expected, atol=1e-5)
     assert np.abs(denoise(array, GREY) - expected).max() > 1e-4
+
+
+def test_symmetric_weights_need_one_pass_for_the_best() -> None:
+    config = DeepConfig(widths=(8, 8), blocks=(1, 1), symmetric=True)
+    network = build(config).eval().requires_grad_(False)
+    Symmetry(network).impose(network)
+    passes: list[Tensor] = []
+    network.register_forward_hook(lambda module, inputs, output: passes.append(output))
+    array = noisy((24, 40), "f4")
+    best = denoise(array, Model("symmetric", network, CPU), quality="best")
+    assert len(passes) == 1
+    image = torch.from_numpy(array)[None, None]
+    mean = flip_average(network, image, network.stride)[0, 0]
+    np.testing.assert_allclose(best, mean.numpy(), atol=1e-5)
 
 
 def test_threads_may_share_a_model() -> None:

@@ -49,6 +49,7 @@ LAYERS: dict[str, set[str]] = {
         "networks",
         "padding",
         "parallel",
+        "symmetry",
         "tiling",
     },
     "datasets": {"downloads", "images"},

@@ -435,7 +435,7 @@ def test_without_data_it_trains_on_samples_and_says_so(
     monkeypatch.delenv("NELU_DATA", raising=False)
     monkeypatch.setenv("NELU_CACHE", str(tmp_path))
     out = tmp_path / "run"
-    tiny = ("--network", "deep", "--widths", "4", "--blocks", "0", "--steps", "1")
+    tiny = ("--network", "deep", "--widths", "8", "--blocks", "0", "--steps", "1")
     assert cli.run(["train", *tiny, "--out", str(out)]) == 0
     assert "training on a few sample pictures" in capsys.readouterr().err
     assert checkpoints.load(out / "last.safetensors").record.data == ("samples",)
