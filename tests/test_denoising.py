@@ -185,7 +185,7 @@ def test_memory_changes_nothing_but_the_tiles(quality: Quality) -> None:
         array,
         COLOUR,
         quality=quality,
-        memory=3 << 18,
+        memory=600 << 10,
         progress=lambda *step: steps.append(step),
     )
     assert len(steps) > 3
