@@ -286,8 +286,8 @@ def _working_memory(network: Network, channels: int, width: int) -> tuple[int, i
         return 0, features + 16 * channels
     patch = config.channels * config.kernel**2
     at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread
-    strips = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
-    return strips, 64 * config.channels + 32 * channels
+    held = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+    return held, 64 * config.channels + 32 * channels
 
 
 def find_device(name: str) -> torch.device:
