@@ -45,8 +45,7 @@ def denoise(
         Literal["fast", "normal", "best"],
         typer.Option(
             help="fast and normal look at the picture once; best looks at it flipped and turned "
-            "too and takes the mean of the eight: a little better, eight times slower "
-            "(deep-gray gives that mean at once)."
+            "too and takes the mean of the eight: a little better, eight times slower."
         ),
     ] = "normal",
     noise_map: Annotated[
