@@ -1,10 +1,9 @@
 """How the process gets its memory."""
 
 import ctypes
-import os
 import sys
 
-__all__ = ["keep_freed_memory", "modest_share"]
+__all__ = ["keep_freed_memory"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
@@ -21,12 +20,3 @@ def keep_freed_memory() -> None:
             # older versions refuse more than 32 MiB
             mallopt(M_MMAP_THRESHOLD, 1 << 30) or mallopt(M_MMAP_THRESHOLD, 1 << 25)
             mallopt(M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-def modest_share() -> int:
-    """Bytes that may be used unasked: a quarter of the machine's memory, at most 4 GiB."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # on Windows, for one, it cannot be asked for
-        return 2 << 30
-    return min(there // 4, 4 << 30)

@@ -1,13 +1,10 @@
 """Memory that is freed stays at hand."""
 
-import os
 import platform
 import subprocess
 import sys
 
 import pytest
-
-from nelu_cli import allocator
 
 SCRIPT = """
 import resource, sys
@@ -35,15 +32,3 @@ def test_freed_memory_is_used_again_without_a_page_fault() -> None:
 
     assert again("keep") < 0.1
     assert again("leave") > 0.9  # otherwise there is nothing to do
-
-
-def test_a_modest_share_leaves_most_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for total, share in [(4 << 30, 1 << 30), (8 << 30, 2 << 30), (64 << 30, 4 << 30)]:
-        sizes = {"SC_PHYS_PAGES": total >> 12, "SC_PAGE_SIZE": 1 << 12}
-        monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
-        assert allocator.modest_share() == share
-
-
-def test_a_machine_that_does_not_tell_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sysconf")
-    assert allocator.modest_share() == 2 << 30

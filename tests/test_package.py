@@ -43,7 +43,6 @@ LAYERS: dict[str, set[str]] = {
     "optimizers": set(),
     "checkpoints": {"atomic", "networks"},
     "denoising": {
-        "allocator",
         "checkpoints",
         "images",
         "networks",

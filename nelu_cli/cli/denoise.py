@@ -89,14 +89,13 @@ def denoise(
         int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
     ] = None,
     memory: Annotated[
-        str | None,
+        str,
         typer.Option(
             metavar="SIZE",
             help="Ceiling for the working memory beside the pictures themselves, as 512M or 2G; "
-            "large pictures are done in pieces that fit, without seams. "
-            "Default: a quarter of the machine's memory, at most 4G.",
+            "large pictures are done in pieces that fit, without seams.",
         ),
-    ] = None,
+    ] = "2G",
     max_pixels: Annotated[
         str,
         typer.Option(metavar="COUNT", help="Refuse larger pictures before reading them, as 500M."),
@@ -121,13 +120,12 @@ def denoise(
     if force and skip_existing:
         raise UsageError("--force and --skip-existing exclude each other")
 
-    from nelu_cli.allocator import modest_share
     from nelu_cli.cli.denoise_files import ModelChoice, Settings, denoise_files, format_named
 
     settings = Settings(
         strength=strength,
         quality=quality,
-        memory=modest_share() if memory is None else parse_bytes(memory, "--memory"),
+        memory=parse_bytes(memory, "--memory"),
         max_pixels=parse_count(max_pixels, "--max-pixels"),
         format=None if format is None else format_named(format),
         strip=strip,
