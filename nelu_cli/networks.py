@@ -85,8 +85,9 @@ class PaperConfig:
 
 @dataclass(frozen=True)
 class DeepConfig:
-    """The multi-scale auto-encoder: ``widths`` and ``blocks`` (a side) at 1/2, 1/4, 1/8 …
+    """The multi-scale auto-encoder: ``widths`` and ``blocks`` at 1/2, 1/4, 1/8 …
 
+    The decoder has as many blocks as the encoder, unless ``decoder_blocks`` says otherwise.
     ``symmetric`` weights treat a picture alike however it is turned or mirrored, see
     :mod:`nelu_cli.symmetry`; training keeps them so.
     """
@@ -95,6 +96,7 @@ class DeepConfig:
     channels: int = 1
     widths: tuple[int, ...] = (48, 80, 128, 128)
     blocks: tuple[int, ...] = (1, 1, 1, 1)
+    decoder_blocks: tuple[int, ...] = ()
     activation: DeepActivation = "nelu"
     window: int | tuple[int, ...] = (5, 5, 5, 1)  # the last is for all coarser scales too
     tau: float = 1.5  # where training starts
@@ -103,13 +105,15 @@ class DeepConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))  # a list when read from JSON
         object.__setattr__(self, "blocks", tuple(self.blocks))
+        object.__setattr__(self, "decoder_blocks", tuple(self.decoder_blocks))
         if isinstance(self.window, list):
             object.__setattr__(self, "window", tuple(self.window))
         _check_counts("channels", 1, self.channels)
         _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
-        _check(len(self.widths) == len(self.blocks) >= 1, "widths and blocks must be as many")
+        for blocks in self.sides:
+            _check(len(self.widths) == len(blocks) >= 1, "widths and blocks must be as many")
+            _check_counts("blocks", 0, *blocks)
         _check_counts("widths", 1, *self.widths)
-        _check_counts("blocks", 0, *self.blocks)
         _check(len(self.windows) == len(self.widths), "there must be a window")
         _check_counts("window", 1, *self.windows)
         _check(all(window % 2 for window in self.windows), "the window must be odd")
@@ -120,6 +124,11 @@ class DeepConfig:
         _check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
 
     @property
+    def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The blocks of the encoder and of the decoder at each scale."""
+        return self.blocks, self.decoder_blocks or self.blocks
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """The window of NeLU at each scale."""
         given = self.window if isinstance(self.window, tuple) else (self.window,)
@@ -127,6 +136,10 @@ class DeepConfig:
 
 
 Config = PaperConfig | DeepConfig
+
+
+IDLE = 0.02
+"""A block with a smaller share of its hidden channels on, over all positions, has died."""
 
 
 class Network(nn.Module):
@@ -277,7 +290,12 @@ class ZeroMeanConv(nn.Conv2d):
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(ReLU(conv(x))), without biases."""
+    """x + conv(ReLU(conv(x))), without biases.
+
+    A block whose hidden channels are all below 0 passes no gradient and never comes back, and at a
+    high learning rate the coarser scales drift there. So the weights start, and training keeps
+    them, *centred*: the hidden channels before ReLU sum to 0 at every position, and some are on.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -285,12 +303,39 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
         nn.init.kaiming_uniform_(self.first.weight)
         nn.init.kaiming_uniform_(self.second.weight)
+        self.centre()
         with torch.no_grad():
             self.second.weight *= 0.1  # start close to the identity
 
     def forward(self, x: Tensor) -> Tensor:
         update: Tensor = self.second(F.relu_(self.first(x)))
         return update.add_(x)
+
+    @torch.no_grad()
+    def centre(self) -> None:
+        self.first.weight -= self.first.weight.mean(0)
+
+    def is_centred(self) -> bool:
+        weight = self.first.weight
+        return bool(weight.mean(0).abs().max() <= 1e-4 * weight.abs().max())
+
+
+@torch.inference_mode()
+def idle_blocks(network: nn.Module, image: Tensor) -> list[str]:
+    """The residual blocks whose hidden channels are off nearly everywhere in an image."""
+    on: dict[str, float] = {}
+    hooks = []
+    for name, block in network.named_modules():
+        if isinstance(block, ResidualBlock):
+
+            def look(_: nn.Module, hidden: tuple[Tensor], name: str = name) -> None:
+                on[name] = float((hidden[0] > 0).float().mean())
+
+            hooks.append(block.second.register_forward_pre_hook(look))
+    network(image)
+    for hook in hooks:
+        hook.remove()
+    return [name for name, share in on.items() if share < IDLE]
 
 
 def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
@@ -348,14 +393,12 @@ class DeepAutoencoder(Network):
         self.stride = self.CELL * 2 ** (scales - 1)
         self.halo = _deep_halo(config, self.CELL)
         self.head = ZeroMeanConv(config.channels, self.CELL, widths[0])
-        self.encoder = nn.ModuleList(
-            _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
+        self.encoder, self.decoder = (
+            nn.ModuleList(_blocks(n, width) for n, width in zip(side, widths, strict=True))
+            for side in config.sides
         )
         self.codes = nn.ModuleList(
             _deep_activation(config, *each) for each in zip(widths, config.windows, strict=True)
-        )
-        self.decoder = nn.ModuleList(
-            _blocks(n, width) for n, width in zip(config.blocks, widths, strict=True)
         )
         steps = list(itertools.pairwise(widths))
         self.down = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2, bias=False) for a, b in steps)
@@ -402,9 +445,11 @@ class DeepAutoencoder(Network):
 def _deep_halo(config: DeepConfig, cell: int) -> int:
     """Radius of the receptive field: the longest path through the NeLU of one scale."""
     longest = down = 0  # in pixels
-    for scale, (blocks, window) in enumerate(zip(config.blocks, config.windows, strict=True)):
+    for scale, (encoder, decoder, window) in enumerate(
+        zip(*config.sides, config.windows, strict=True)
+    ):
         position: int = cell * 2**scale
-        down += 2 * 2 * blocks * position  # and up again
+        down += 2 * (encoder + decoder) * position  # and up again
         across = 0 if config.activation == "relu" else 2 * (window // 2) * position
         longest = max(longest, down + across)
     longest += 2 * cell  # head and tail

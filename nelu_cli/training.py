@@ -29,7 +29,15 @@ from nelu_cli.datasets import ImageSet, add_noise, find, load_clean, noise_seed
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.evaluation import psnr
 from nelu_cli.figures import training_curve
-from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.networks import (
+    Config,
+    DeepConfig,
+    Network,
+    PaperConfig,
+    ResidualBlock,
+    build,
+    idle_blocks,
+)
 from nelu_cli.optimizers import OptimizerName, parameter_optimizers
 from nelu_cli.patches import Batch, PatchSource, load_pictures
 from nelu_cli.symmetry import Symmetry
@@ -231,6 +239,7 @@ class _Run:
         self.optimizers = parameter_optimizers(
             self.network, config.optimizer, config.lr, config.epsilon
         )
+        self.centred: list[ResidualBlock] = []  # see find_centred
         self.model: nn.Module = self.network
         if _world() > 1:
             self.model = nn.parallel.DistributedDataParallel(self.network)
@@ -238,6 +247,11 @@ class _Run:
         self.seconds = 0.0
         self.best = -math.inf
         self.latest: dict[str, float] = {}
+
+    def find_centred(self) -> None:
+        """Which blocks to keep centred: those that are so, not those of older weights."""
+        blocks = [m for m in self.network.modules() if isinstance(m, ResidualBlock)]
+        self.centred = [block for block in blocks if block.is_centred()]
 
     # ------------------------------------------------------------------ one step
 
@@ -276,6 +290,8 @@ class _Run:
         with _interrupted_later():
             for optimizer in self.optimizers:
                 optimizer.step()
+            for block in self.centred:
+                block.centre()
             decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
             with torch.no_grad():
                 pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
@@ -458,7 +474,7 @@ def _train(
 
     run = _Run(config, network_config, out, data_dir)
     writer = _rank() == 0
-    if run.unreadable:
+    if run.unreadable and writer:
         on_note(f"{run.unreadable} pictures could not be read and are left out")
     if resume:
         _go_on(run, load_run(out)[0])
@@ -468,7 +484,10 @@ def _train(
             begun = checkpoints.read_header(out / "last.safetensors").record.command
             command = f"{begun} && {command}"
     elif start_from:
-        _start_from(run, start_from)
+        idle = _start_from(run, start_from)
+        if idle and writer:
+            on_note(f"{start_from}: begins afresh what had died there: {', '.join(idle)}")
+    run.find_centred()
     if writer:
         out.mkdir(parents=True, exist_ok=True)
         configs = {
@@ -588,27 +607,37 @@ def _go_on(run: _Run, before: TrainConfig) -> None:
         run.best = best
 
 
-def _start_from(run: _Run, name_or_path: str | Path) -> None:
+def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
     """Take over the tensors of other weights, where names and shapes agree.
 
     From grey to colour, the first layer looks at the mean of the colours and the last one gives
-    the same for each. A scale that the other weights do not have adds nothing at first.
+    the same for each. A scale or a block that the other weights do not have adds nothing at first,
+    nor does a block that had died in them: it begins afresh. Returns the names of those blocks.
     """
-    source = checkpoints.load(name_or_path).network.state_dict()
+    other = checkpoints.load(name_or_path).network
+    patches = run.training.batch(0, range(8), run.config.patch).noisy
+    idle = idle_blocks(other, patches[:, : other.config.channels])
+    source = other.state_dict()
+    own = run.network.state_dict()
     taken = {}
-    for name, own in run.network.state_dict().items():
+    for name, fresh in own.items():
         tensor = source.get(name)
-        if tensor is not None and name == "head.weight" and 3 * tensor.shape[1] == own.shape[1]:
+        if tensor is not None and name == "head.weight" and 3 * tensor.shape[1] == fresh.shape[1]:
             tensor = tensor.repeat(1, 3, 1, 1) / 3
-        if tensor is not None and name == "tail.weight" and 3 * len(tensor) == len(own):
+        if tensor is not None and name == "tail.weight" and 3 * len(tensor) == len(fresh):
             tensor = tensor.repeat(3, 1, 1, 1)
-        if tensor is not None and tensor.shape == own.shape:
+        if tensor is not None and tensor.shape == fresh.shape:
             taken[name] = tensor
     if not taken:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
     if run.symmetry and not run.symmetry.holds(taken):
         raise TrainingError(f"{name_or_path}: is not symmetric; add --no-symmetry, or start afresh")
-    new = {n: p for n, p in run.network.state_dict().items() if n not in source}
-    taken |= {n: torch.zeros_like(p) for n, p in new.items() if n.startswith("up.")}
+    for block in idle:
+        for name in ("first.weight", "second.weight"):
+            taken.pop(f"{block}.{name}", None)
+    new = {name: fresh for name, fresh in own.items() if name not in taken}
+    last = ("up.", "second.")  # of what is new, to a scale or a block
+    taken |= {n: torch.zeros_like(p) for n, p in new.items() if any(x in n for x in last)}
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)
+    return idle

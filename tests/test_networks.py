@@ -10,13 +10,22 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from nelu_cli import checkpoints, networks
-from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.networks import (
+    Config,
+    DeepConfig,
+    Network,
+    PaperConfig,
+    ResidualBlock,
+    build,
+    idle_blocks,
+)
 from nelu_cli.operators import NeLU
 from nelu_cli.padding import pad_image
 
 CONFIGS: dict[str, Config] = {
     "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
     "deep colour": DeepConfig(channels=3, widths=(4, 6), blocks=(1, 0), window=1),
+    "deep sides": DeepConfig(widths=(4, 6, 8), blocks=(1, 0, 0), decoder_blocks=(2, 1, 0)),
     "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
     "deep kept": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="nelu-kept"),
     "paper": PaperConfig(filters=40, kernel=5, stride=3),
@@ -262,6 +271,7 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
         ({"symmetric": "yes"}, "true or false"),
         ({"widths": (8, 0, 8, 8)}, "widths must be whole numbers"),
         ({"blocks": (1, -1, 1, 1)}, "blocks must be whole numbers"),
+        ({"decoder_blocks": (1, 1)}, "as many"),
         ({"window": 4}, "odd"),
         ({"window": (5, 3, 2)}, "odd"),
         ({"window": ()}, "there must be a window"),
@@ -286,3 +296,27 @@ def test_what_crosses_to_the_decoder_is_bounded_by_the_noise_nelu_measures() -> 
         torch.testing.assert_close(rest + kept(coeffs), coeffs)
         assert bool((rest.abs() <= coeffs.abs() + 1e-6).all())
         assert bool((rest[0, 3].abs() < coeffs[0, 3].abs().mean()).all())
+
+
+def test_the_hidden_channels_of_a_centred_block_sum_to_0() -> None:
+    torch.manual_seed(0)
+    block = ResidualBlock(8).double()
+    block.centre()  # to the precision of float64
+    hidden = block.first(torch.randn(2, 8, 9, 7, dtype=torch.float64) - 3)
+    torch.testing.assert_close(hidden.sum(1), torch.zeros(2, 9, 7, dtype=torch.float64))
+    assert block.is_centred()
+    with torch.no_grad():
+        block.first.weight -= 0.01
+    assert not block.is_centred()
+    block.centre()
+    assert block.is_centred()
+
+
+def test_idle_blocks_are_those_whose_hidden_channels_are_off() -> None:
+    torch.manual_seed(0)
+    net = build(CONFIGS["deep"])
+    image = noisy(1).float()
+    assert idle_blocks(net, image) == []
+    with torch.no_grad():
+        net.get_parameter("decoder.1.0.first.weight").zero_()
+    assert idle_blocks(net, image) == ["decoder.1.0"]

@@ -21,7 +21,8 @@ from PIL import Image
 
 from nelu_cli import checkpoints, cli, training
 from nelu_cli.errors import DatasetError, TrainingError
-from nelu_cli.networks import Config, DeepConfig, PaperConfig
+from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock
+from nelu_cli.optimizers import OptimizerName
 from nelu_cli.patches import Batch
 from nelu_cli.symmetry import Symmetry
 from nelu_cli.training import Event, TrainConfig, train
@@ -227,6 +228,40 @@ def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) ->
     torch.testing.assert_close(deeper(image), grey(image), rtol=1e-4, atol=1e-5)
     with pytest.raises(TrainingError, match="nothing in common"):
         train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
+
+
+def blocks(out: Path) -> dict[str, ResidualBlock]:
+    modules = checkpoints.load(out / "last.safetensors").network.named_modules()
+    return {name: module for name, module in modules if isinstance(module, ResidualBlock)}
+
+
+@pytest.mark.parametrize("optimizer", get_args(OptimizerName))
+def test_training_keeps_blocks_centred(
+    config: TrainConfig, tmp_path: Path, optimizer: OptimizerName
+) -> None:
+    train(replace(config, optimizer=optimizer), TINY_DEEP, tmp_path)
+    assert all(block.is_centred() for block in blocks(tmp_path).values())
+
+
+def test_a_block_that_has_died_begins_afresh(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, TINY_DEEP, tmp_path / "old")
+    loaded = checkpoints.load(tmp_path / "old/last.safetensors")
+    tensors = loaded.network.state_dict()
+    tensors["encoder.1.0.first.weight"].zero_()  # never on
+    tensors["decoder.1.0.first.weight"].add_(0.01)  # on, but not centred
+    other = tmp_path / "other.safetensors"
+    checkpoints.save(other, tensors, TINY_DEEP, loaded.record)
+    notes: list[str] = []
+    still = replace(config, steps=1, lr=1e-9)
+    train(still, TINY_DEEP, tmp_path / "new", start_from=other, on_note=notes.append)
+    assert notes == [f"{other}: begins afresh what had died there: encoder.1.0"]
+    new = blocks(tmp_path / "new")
+    assert float(new["encoder.1.0"].first.weight.detach().abs().max()) > 0.1
+    assert not new["decoder.1.0"].is_centred()  # what was learned stays
+    image = torch.rand(1, 1, 20, 24)
+    restarted = checkpoints.load(tmp_path / "new/last.safetensors").network
+    expected = checkpoints.load(other).network(image)
+    torch.testing.assert_close(restarted(image), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_training_keeps_a_network_symmetric(config: TrainConfig, tmp_path: Path) -> None:

@@ -96,7 +96,10 @@ def train(
         str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128,128.")
     ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="deep: blocks a side at each scale, e.g. 1,1,1,1.")
+        str | None, typer.Option(help="deep: blocks at each scale, e.g. 1,1,1,1.")
+    ] = None,
+    decoder_blocks: Annotated[
+        str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
     ] = None,
     window: Annotated[
         str | None,
@@ -165,8 +168,8 @@ def train(
     length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
-        shape |= {"widths": _counts(widths), "blocks": _counts(blocks), "window": _counts(window)}
-        shape["symmetric"] = symmetry
+        shape |= {"widths": _counts(widths), "window": _counts(window), "symmetric": symmetry}
+        shape |= {"blocks": _counts(blocks), "decoder_blocks": _counts(decoder_blocks)}
     else:
         ours = recipe == "nelu"
         shape |= {
