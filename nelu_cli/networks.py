@@ -138,10 +138,6 @@ class DeepConfig:
 Config = PaperConfig | DeepConfig
 
 
-IDLE = 0.02
-"""A block with a smaller share of its hidden channels on, over all positions, has died."""
-
-
 class Network(nn.Module):
     """What the rest of the program knows of a network."""
 
@@ -322,20 +318,21 @@ class ResidualBlock(nn.Module):
 
 @torch.inference_mode()
 def idle_blocks(network: nn.Module, image: Tensor) -> list[str]:
-    """The residual blocks whose hidden channels are off nearly everywhere in an image."""
-    on: dict[str, float] = {}
+    """The residual blocks that do nothing: no hidden channel is on anywhere in the image."""
+    idle: list[str] = []
     hooks = []
     for name, block in network.named_modules():
         if isinstance(block, ResidualBlock):
 
             def look(_: nn.Module, hidden: tuple[Tensor], name: str = name) -> None:
-                on[name] = float((hidden[0] > 0).float().mean())
+                if not hidden[0].any():
+                    idle.append(name)
 
             hooks.append(block.second.register_forward_pre_hook(look))
     network(image)
     for hook in hooks:
         hook.remove()
-    return [name for name, share in on.items() if share < IDLE]
+    return idle
 
 
 def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:

@@ -486,7 +486,7 @@ def _train(
     elif start_from:
         idle = _start_from(run, start_from)
         if idle and writer:
-            on_note(f"{start_from}: begins afresh what had died there: {', '.join(idle)}")
+            on_note(f"blocks that never switch on in {start_from} begin afresh: {', '.join(idle)}")
     run.find_centred()
     if writer:
         out.mkdir(parents=True, exist_ok=True)
@@ -632,9 +632,9 @@ def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
     if run.symmetry and not run.symmetry.holds(taken):
         raise TrainingError(f"{name_or_path}: is not symmetric; add --no-symmetry, or start afresh")
+    idle = [block for block in idle if f"{block}.first.weight" in taken]
     for block in idle:
-        for name in ("first.weight", "second.weight"):
-            taken.pop(f"{block}.{name}", None)
+        del taken[f"{block}.first.weight"], taken[f"{block}.second.weight"]
     new = {name: fresh for name, fresh in own.items() if name not in taken}
     last = ("up.", "second.")  # of what is new, to a scale or a block
     taken |= {n: torch.zeros_like(p) for n, p in new.items() if any(x in n for x in last)}
