@@ -8,6 +8,7 @@ of their own during training; here the time to cut them is measured by itself, a
 
 import itertools
 import time
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -16,14 +17,14 @@ from torch import nn
 
 from benchmarks.common import parser, picture, show
 from nelu_cli.cli.train import DEFAULTS
-from nelu_cli.networks import Config, DeepConfig, PaperConfig, build
+from nelu_cli.networks import FLAGSHIP, Config, PaperConfig, build
 from nelu_cli.optimizers import parameter_optimizers
 from nelu_cli.patches import PatchSource
 from nelu_cli.training import TrainConfig
 
 NETWORKS: dict[str, Config] = {
-    "deep, grey": DeepConfig(),
-    "deep, colour": DeepConfig(channels=3),
+    "deep, grey": FLAGSHIP,
+    "deep, colour": replace(FLAGSHIP, channels=3),
     "paper, NeLU": PaperConfig(signed=True, pass_through=True),
     "paper, ReLU": PaperConfig(signed=True, pass_through=True, activation="relu"),
 }

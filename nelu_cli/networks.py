@@ -25,6 +25,7 @@ from nelu_cli.parallel import map_in_threads
 from nelu_cli.symmetry import ORIENTATIONS
 
 __all__ = [
+    "FLAGSHIP",
     "Config",
     "DeepAutoencoder",
     "DeepConfig",
@@ -32,7 +33,9 @@ __all__ = [
     "PaperActivation",
     "PaperAutoencoder",
     "PaperConfig",
+    "ResidualBlock",
     "build",
+    "idle_blocks",
 ]
 
 STRIP = 4096
@@ -134,6 +137,9 @@ class DeepConfig:
         given = self.window if isinstance(self.window, tuple) else (self.window,)
         return (given + given[-1:] * len(self.widths))[: len(self.widths)]
 
+
+FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 1), decoder_blocks=(1, 2, 1, 2))
+"""The shape of the bundled default models, but for their channels."""
 
 Config = PaperConfig | DeepConfig
 
@@ -289,8 +295,8 @@ class ResidualBlock(nn.Module):
     """x + conv(ReLU(conv(x))), without biases.
 
     A block whose hidden channels are all below 0 passes no gradient and never comes back, and at a
-    high learning rate the coarser scales drift there. So the weights start, and training keeps
-    them, *centred*: the hidden channels before ReLU sum to 0 at every position, and some are on.
+    high learning rate the coarser scales drift there. So training begins with and keeps to
+    *centred* weights: the hidden channels before ReLU sum to 0 at every position, and some are on.
     """
 
     def __init__(self, width: int) -> None:
@@ -299,7 +305,6 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
         nn.init.kaiming_uniform_(self.first.weight)
         nn.init.kaiming_uniform_(self.second.weight)
-        self.centre()
         with torch.no_grad():
             self.second.weight *= 0.1  # start close to the identity
 

@@ -229,6 +229,9 @@ class _Run:
         )
         torch.manual_seed(config.seed)
         self.network = build(network_config)
+        self.centred = [m for m in self.network.modules() if isinstance(m, ResidualBlock)]
+        for block in self.centred:
+            block.centre()
         self.symmetry: Symmetry | None = None
         if isinstance(network_config, DeepConfig) and network_config.symmetric:
             self.symmetry = Symmetry(self.network)
@@ -239,7 +242,6 @@ class _Run:
         self.optimizers = parameter_optimizers(
             self.network, config.optimizer, config.lr, config.epsilon
         )
-        self.centred: list[ResidualBlock] = []  # see find_centred
         self.model: nn.Module = self.network
         if _world() > 1:
             self.model = nn.parallel.DistributedDataParallel(self.network)
@@ -247,11 +249,6 @@ class _Run:
         self.seconds = 0.0
         self.best = -math.inf
         self.latest: dict[str, float] = {}
-
-    def find_centred(self) -> None:
-        """Which blocks to keep centred: those that are so, not those of older weights."""
-        blocks = [m for m in self.network.modules() if isinstance(m, ResidualBlock)]
-        self.centred = [block for block in blocks if block.is_centred()]
 
     # ------------------------------------------------------------------ one step
 
@@ -487,7 +484,7 @@ def _train(
         idle = _start_from(run, start_from)
         if idle and writer:
             on_note(f"blocks that never switch on in {start_from} begin afresh: {', '.join(idle)}")
-    run.find_centred()
+    run.centred = [block for block in run.centred if block.is_centred()]  # not of older weights
     if writer:
         out.mkdir(parents=True, exist_ok=True)
         configs = {

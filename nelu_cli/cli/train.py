@@ -96,10 +96,10 @@ def train(
         str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128,128.")
     ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="deep: blocks at each scale, e.g. 1,1,1,1.")
+        str | None, typer.Option(help="deep: blocks of the encoder at each scale, e.g. 1,0,0,1.")
     ] = None,
     decoder_blocks: Annotated[
-        str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
+        str | None, typer.Option(help="deep: the same of the decoder, if not --blocks.")
     ] = None,
     window: Annotated[
         str | None,
@@ -170,6 +170,8 @@ def train(
     if network == "deep":
         shape |= {"widths": _counts(widths), "window": _counts(window), "symmetric": symmetry}
         shape |= {"blocks": _counts(blocks), "decoder_blocks": _counts(decoder_blocks)}
+        if blocks and not decoder_blocks:
+            shape["decoder_blocks"] = ()
     else:
         ours = recipe == "nelu"
         shape |= {
@@ -184,7 +186,7 @@ def train(
     import torch
 
     from nelu_cli.allocator import keep_freed_memory
-    from nelu_cli.networks import DeepConfig, PaperConfig
+    from nelu_cli.networks import FLAGSHIP, PaperConfig
     from nelu_cli.training import TrainConfig, load_run
 
     keep_freed_memory()
@@ -195,8 +197,8 @@ def train(
         config = replace(config, **length)
     else:
         try:
-            family = DeepConfig if network == "deep" else PaperConfig
-            network_config = family(**{k: v for k, v in shape.items() if v is not None})
+            base = FLAGSHIP if network == "deep" else PaperConfig()
+            network_config = replace(base, **{k: v for k, v in shape.items() if v is not None})
         except ValueError as error:
             raise UsageError(str(error)) from error
         chosen = DEFAULTS["paper, --recipe paper" if recipe == "paper" else network] | length
