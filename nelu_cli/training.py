@@ -633,8 +633,8 @@ def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
     for block in idle:
         del taken[f"{block}.first.weight"], taken[f"{block}.second.weight"]
     new = {name: fresh for name, fresh in own.items() if name not in taken}
-    last = ("up.", "second.")  # of what is new, to a scale or a block
-    taken |= {n: torch.zeros_like(p) for n, p in new.items() if any(x in n for x in last)}
+    outputs = ("up.", "second.")  # the last layers of a scale and of a block
+    taken |= {n: torch.zeros_like(p) for n, p in new.items() if any(x in n for x in outputs)}
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)
     return idle

@@ -99,7 +99,7 @@ def train(
         str | None, typer.Option(help="deep: blocks of the encoder at each scale, e.g. 1,0,0,1.")
     ] = None,
     decoder_blocks: Annotated[
-        str | None, typer.Option(help="deep: the same of the decoder, if not --blocks.")
+        str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
     ] = None,
     window: Annotated[
         str | None,
