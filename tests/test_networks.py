@@ -320,3 +320,14 @@ def test_idle_blocks_are_those_whose_hidden_channels_are_off() -> None:
     with torch.no_grad():
         net.get_parameter("decoder.1.0.first.weight").zero_()
     assert idle_blocks(net, image) == ["decoder.1.0"]
+
+
+@pytest.mark.parametrize(("side", "idle"), [(3, ["0"]), (4, [])])
+def test_a_block_is_idle_below_one_hidden_value_in_a_hundred(side: int, idle: list[str]) -> None:
+    block = ResidualBlock(8)
+    with torch.no_grad():
+        block.first.weight.zero_()
+        block.first.weight[:, :, 1, 1] = torch.eye(8)  # hidden is the image itself
+    image = -torch.ones(1, 8, 32, 32)
+    image[..., :side, :side] = 1
+    assert idle_blocks(torch.nn.Sequential(block), image) == idle
