@@ -138,7 +138,7 @@ class DeepConfig:
         return (given + given[-1:] * len(self.widths))[: len(self.widths)]
 
 
-FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 0, 2))
+FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2))
 """The shape of the bundled default models, but for their channels."""
 
 Config = PaperConfig | DeepConfig
