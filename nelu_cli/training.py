@@ -483,7 +483,7 @@ def _train(
     elif start_from:
         idle = _start_from(run, start_from)
         if idle and writer:
-            on_note(f"blocks that hardly ever switch on in {start_from} begin afresh: {', '.join(idle)}")
+            on_note(f"blocks hardly ever on in {start_from} begin afresh: {', '.join(idle)}")
     run.centred = [block for block in run.centred if block.is_centred()]  # not of older weights
     if writer:
         out.mkdir(parents=True, exist_ok=True)

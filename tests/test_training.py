@@ -254,7 +254,7 @@ def test_a_block_that_has_died_begins_afresh(config: TrainConfig, tmp_path: Path
     notes: list[str] = []
     still = replace(config, steps=1, lr=1e-9)
     train(still, TINY_DEEP, tmp_path / "new", start_from=other, on_note=notes.append)
-    assert notes == [f"blocks that hardly ever switch on in {other} begin afresh: encoder.1.0"]
+    assert notes == [f"blocks hardly ever on in {other} begin afresh: encoder.1.0"]
     new = blocks(tmp_path / "new")
     assert float(new["encoder.1.0"].first.weight.detach().abs().max()) > 0.1
     assert not new["decoder.1.0"].is_centred()  # what was learned stays
