@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import strips, to_dtype
-from nelu_cli.networks import STRIP, DeepConfig, Network
+from nelu_cli.networks import DEEP_STRIP, LEAST_ROWS, STRIP, DeepConfig, Network
 from nelu_cli.padding import pad_image
 from nelu_cli.parallel import thread_count
 from nelu_cli.symmetry import ORIENTATIONS, turned
@@ -154,8 +154,8 @@ def denoise_pixels(
     wide = _wide(pixels.dtype)
     clean = _passes(model, quality)
     stride, halo = model.network.stride, model.network.halo
-    fixed, per_pixel = _working_memory(model.network, channels, width)
-    room = max(0, memory - fixed) // per_pixel
+    needs = _working_memory(model.network, channels, width)
+    room = max(0, *((memory - fixed) // per_pixel for fixed, per_pixel in needs))
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
     meter = _NoiseMeter(height, width) if noise_map else None
@@ -270,22 +270,26 @@ def _clean_and_probe(clean: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor
     return torch.cat([cleaned, (clean(tiles + step * signs) - cleaned) * signs / step], dim=1)
 
 
-def _working_memory(network: Network, channels: int, width: int) -> tuple[int, int]:
+def _working_memory(network: Network, channels: int, width: int) -> list[tuple[int, int]]:
     """Bytes that a pass over a tile takes, of at most that width: in any case, and for each pixel.
 
-    Counts the feature maps that are alive at the peak of a pass, as measured on the CPU (growth of
-    the resident size, and PyTorch's own count of its allocations, which the tests repeat), rounded
-    up; and the pixels' own copies in float.
+    Several such pairs if each is enough. They count the feature maps that are alive at the peak of
+    a pass, as measured on the CPU (growth of the resident size, and PyTorch's own count of its
+    allocations, which the tests repeat), rounded up; and the pixels' own copies in float.
     """
     config = network.config
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
-        maps = [width >> 2 * scale for scale, width in enumerate(config.widths)]
-        features = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
-        return 0, features + 16 * channels
+        most = [max(pair) for pair in zip(config.widths, config.insides, strict=True)]
+        maps = [size >> 2 * scale for scale, size in enumerate(most)]
+        whole = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
+        row = max(size * width >> scale + 1 for scale, size in enumerate(most))
+        strip = max(DEEP_STRIP, LEAST_ROWS * row)
+        in_strips = sum(maps) + (16 if config.activation == "nelu" else maps[0])
+        return [(0, whole + 16 * channels), (5 * 4 * strip, in_strips + 16 * channels)]
     patch = config.channels * config.kernel**2
     at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread
     held = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
-    return held, 64 * config.channels + 32 * channels
+    return [(held, 64 * config.channels + 32 * channels)]
 
 
 def find_device(name: str) -> torch.device:

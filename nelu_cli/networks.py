@@ -35,11 +35,17 @@ __all__ = [
     "PaperConfig",
     "ResidualBlock",
     "build",
-    "idle_blocks",
+    "hidden_channels",
+    "is_idle",
 ]
 
 STRIP = 4096
 """Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
+
+DEEP_STRIP = 1 << 22
+"""Entries of a feature map that a layer of the deep network takes at a time …"""
+LEAST_ROWS = 8
+"""… but at least so many rows."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
@@ -91,6 +97,7 @@ class DeepConfig:
     """The multi-scale auto-encoder: ``widths`` and ``blocks`` at 1/2, 1/4, 1/8 …
 
     The decoder has as many blocks as the encoder, unless ``decoder_blocks`` says otherwise.
+    Inside a block there are as many channels as outside, unless ``hidden`` says how many.
     ``symmetric`` weights treat a picture alike however it is turned or mirrored, see
     :mod:`nelu_cli.symmetry`; training keeps them so.
     """
@@ -100,15 +107,15 @@ class DeepConfig:
     widths: tuple[int, ...] = (48, 80, 128, 128)
     blocks: tuple[int, ...] = (1, 1, 1, 1)
     decoder_blocks: tuple[int, ...] = ()
+    hidden: tuple[int, ...] = ()
     activation: DeepActivation = "nelu"
     window: int | tuple[int, ...] = (5, 5, 5, 1)  # the last is for all coarser scales too
     tau: float = 1.5  # where training starts
     symmetric: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "widths", tuple(self.widths))  # a list when read from JSON
-        object.__setattr__(self, "blocks", tuple(self.blocks))
-        object.__setattr__(self, "decoder_blocks", tuple(self.decoder_blocks))
+        for name in ("widths", "blocks", "decoder_blocks", "hidden"):  # lists when read from JSON
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if isinstance(self.window, list):
             object.__setattr__(self, "window", tuple(self.window))
         _check_counts("channels", 1, self.channels)
@@ -116,14 +123,17 @@ class DeepConfig:
         for blocks in self.sides:
             _check(len(self.widths) == len(blocks) >= 1, "widths and blocks must be as many")
             _check_counts("blocks", 0, *blocks)
+        _check(len(self.widths) == len(self.insides), "widths and hidden must be as many")
         _check_counts("widths", 1, *self.widths)
+        _check_counts("hidden", 1, *self.hidden)
         _check(len(self.windows) == len(self.widths), "there must be a window")
         _check_counts("window", 1, *self.windows)
         _check(all(window % 2 for window in self.windows), "the window must be odd")
         _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
         _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
         _check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
-        groups = not self.symmetric or not any(width % ORIENTATIONS for width in self.widths)
+        uneven = any(width % ORIENTATIONS for width in self.widths + self.insides)
+        groups = not (self.symmetric and uneven)
         _check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
 
     @property
@@ -132,13 +142,18 @@ class DeepConfig:
         return self.blocks, self.decoder_blocks or self.blocks
 
     @property
+    def insides(self) -> tuple[int, ...]:
+        """The channels inside a block at each scale."""
+        return self.hidden or self.widths
+
+    @property
     def windows(self) -> tuple[int, ...]:
         """The window of NeLU at each scale."""
         given = self.window if isinstance(self.window, tuple) else (self.window,)
         return (given + given[-1:] * len(self.widths))[: len(self.widths)]
 
 
-FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2))
+FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2), hidden=(48, 64, 64, 64))
 """The shape of the bundled default models, but for their channels."""
 
 Config = PaperConfig | DeepConfig
@@ -299,18 +314,36 @@ class ResidualBlock(nn.Module):
     *centred* weights: the hidden channels before ReLU sum to 0 at every position, and some are on.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.first = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.second = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.first = nn.Conv2d(width, hidden, 3, padding=1, bias=False)
+        self.second = nn.Conv2d(hidden, width, 3, padding=1, bias=False)
         nn.init.kaiming_uniform_(self.first.weight)
         nn.init.kaiming_uniform_(self.second.weight)
         with torch.no_grad():
             self.second.weight *= 0.1  # start close to the identity
 
     def forward(self, x: Tensor) -> Tensor:
-        update: Tensor = self.second(F.relu_(self.first(x)))
-        return update.add_(x)
+        """Without gradients a large sum goes into ``x``, a strip of rows at a time."""
+        height = x.shape[2]
+        rows = height if torch.is_grad_enabled() else _rows_at_once(x)
+        if rows >= height:
+            update: Tensor = self.second(F.relu_(self.first(x)))
+            return update.add_(x)
+        blank = x.new_zeros(len(x), self.second.in_channels, 1, x.shape[3])
+        known = blank  # hidden rows that the strip above has worked out already
+        bottom = 0
+        while bottom < height:
+            top, bottom = bottom, bottom + rows if bottom + rows + 1 < height else height
+            # Hidden rows reach one further than the strip, and what they look at one further still.
+            part = x[:, :, top : bottom + 2]
+            if top == 0 or bottom + 1 >= height:
+                part = F.pad(part, (0, 0, top == 0, bottom + 1 >= height))
+            hidden = F.relu_(F.conv2d(part, self.first.weight, padding=(0, 1)))
+            hidden = torch.cat([known, hidden, blank] if bottom == height else [known, hidden], 2)
+            known = hidden[:, :, -2:].clone()
+            x[:, :, top:bottom] += F.conv2d(hidden, self.second.weight, padding=(0, 1))
+        return x
 
     @torch.no_grad()
     def centre(self) -> None:
@@ -321,52 +354,69 @@ class ResidualBlock(nn.Module):
         return bool(weight.mean(0).abs().max() <= 1e-4 * weight.abs().max())
 
 
-@torch.inference_mode()
-def idle_blocks(network: nn.Module, image: Tensor) -> list[str]:
-    """The residual blocks that do nothing: hardly a hidden channel is on anywhere in the image."""
-    idle: list[str] = []
+@torch.enable_grad()  # not in strips, then
+def hidden_channels(network: nn.Module, image: Tensor) -> dict[str, Tensor]:
+    """What the image gives rise to inside each residual block, after ReLU."""
+    hidden: dict[str, Tensor] = {}
     hooks = []
     for name, block in network.named_modules():
         if isinstance(block, ResidualBlock):
 
-            def look(_: nn.Module, hidden: tuple[Tensor], name: str = name) -> None:
-                if hidden[0].count_nonzero() < 0.01 * hidden[0].numel():
-                    idle.append(name)
+            def look(_: nn.Module, inputs: tuple[Tensor], name: str = name) -> None:
+                hidden[name] = inputs[0].detach()
 
             hooks.append(block.second.register_forward_pre_hook(look))
     network(image)
     for hook in hooks:
         hook.remove()
-    return idle
+    return hidden
+
+
+def is_idle(hidden: Tensor) -> bool:
+    """Whether a block does nothing: hardly any of its hidden channels is on anywhere."""
+    return bool(hidden.count_nonzero() < 0.01 * hidden.numel())
 
 
 def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
     match config.activation:
         case "nelu":
-            return NeLU(width, config.tau, window=window, removed=True)
+            return NeLU(width, config.tau, window=window, removed=True, inplace=True)
         case "nelu-kept":
             return NeLU(width, config.tau, window=window)
         case "relu":
             return nn.ReLU()
 
 
-def _blocks(count: int, width: int) -> nn.Sequential:
-    return nn.Sequential(*(ResidualBlock(width) for _ in range(count)))
+def _blocks(count: int, width: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(width, hidden) for _ in range(count)))
+
+
+def _rows_at_once(x: Tensor) -> int:
+    """How many rows of (B, C, H, W) make a strip of about DEEP_STRIP entries."""
+    return max(LEAST_ROWS, DEEP_STRIP // x[:, :, 0].numel())
 
 
 def _raise(x: Tensor, weight: Tensor, code: Tensor) -> Tensor:
     """``F.conv_transpose2d(x, weight, stride=2) + code`` for channels_last and a 2×2 kernel.
 
-    A matrix product and a sum in place, in 0.8 of that one's time. Without gradients the sum goes
-    into ``code``.
+    A 1×1 convolution and a sum, which is faster. Without gradients the sum goes into
+    ``code``, a strip at a time.
     """
-    batch, channels, height, width = x.shape
-    kernel = weight.permute(0, 2, 3, 1).flatten(1)  # (in, 2·2·out)
-    raised = x.movedim(1, -1).reshape(-1, channels) @ kernel
-    # each position is a cell of 2×2: (B, H, 2, W, 2, out)
-    cells = raised.view(batch, height, width, 2, 2, -1).transpose(2, 3)
-    total = code.movedim(1, -1).view(cells.shape)
-    total = total + cells if torch.is_grad_enabled() else total.add_(cells)
+    batch, _, height, width = x.shape
+    kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
+
+    def cells(rows: Tensor) -> Tensor:
+        """Each position becomes a cell of 2×2: (B, H, 2, W, 2, out)."""
+        raised = F.conv2d(rows, kernel).movedim(1, -1)
+        return raised.reshape(batch, -1, width, 2, 2, weight.shape[1]).transpose(2, 3)
+
+    total = code.movedim(1, -1).view(batch, height, 2, width, 2, -1)
+    if torch.is_grad_enabled():
+        total = total + cells(x)
+    else:
+        rows = _rows_at_once(x)
+        for top in range(0, height, rows):
+            total[:, top : top + rows] += cells(x[:, :, top : top + rows])
     return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
 
 
@@ -396,7 +446,7 @@ class DeepAutoencoder(Network):
         self.halo = _deep_halo(config, self.CELL)
         self.head = ZeroMeanConv(config.channels, self.CELL, widths[0])
         self.encoder, self.decoder = (
-            nn.ModuleList(_blocks(n, width) for n, width in zip(side, widths, strict=True))
+            nn.ModuleList(_blocks(*each) for each in zip(side, widths, config.insides, strict=True))
             for side in config.sides
         )
         self.codes = nn.ModuleList(
@@ -417,27 +467,37 @@ class DeepAutoencoder(Network):
         noise = self.estimate_noise(cells)
         # F.pixel_shuffle, which is half as fast for channels_last, and so is what follows it
         batch, _, rows, columns = noise.shape
-        noise = noise.reshape(batch, -1, self.CELL, self.CELL, rows, columns)
+        cell = (height + below) // rows
+        noise = noise.reshape(batch, -1, cell, cell, rows, columns)
         noise = noise.permute(0, 1, 4, 2, 5, 3).reshape(batch, -1, height + below, width + right)
         return image - noise[..., :height, :width]
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
+        """From (B, C·2², H/2, W/2) to the same, or to cells twice as large."""
         x = self.head(cells)  # (B, widths[0], H/2, W/2)
         codes = []
         for scale, (encode, code) in enumerate(zip(self.encoder, self.codes, strict=True)):
-            if scale > 0:
-                x = self.down[scale - 1](x)
-            x = encode(x)
-            codes.append(code(x))
+            coeffs = encode(x)
+            if scale < len(self.down):
+                x = self.down[scale](coeffs)
+            codes.append(code(coeffs))  # last, for it may take their place in memory
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = _raise(x, up.get_parameter("weight"), codes.pop())
-            x = decode(x)  # apart, so that what went up is free by now
-        # Some CPUs take longer for 12 channels, those of colour, than for 16.
-        outputs: int = self.tail.out_channels
-        spare = -outputs % 8 if outputs > 8 else 0
-        weight = F.pad(self.tail.weight, (0, 0, 0, 0, 0, 0, 0, spare))
-        return F.conv2d(x, weight, padding=1)[:, :outputs]
+            x = decode(_raise(x, up.get_parameter("weight"), codes.pop()))
+        return self.tail(x) if torch.is_grad_enabled() else self._fast_tail(x)
+
+    def _fast_tail(self, x: Tensor) -> Tensor:
+        """The last convolution, widened with zeros to 16 channels, at which CPUs are faster."""
+        weight = self.tail.weight
+        outputs = len(weight)
+        if outputs > 4:  # the 12 of colour
+            return F.conv2d(x, F.pad(weight, (0,) * 7 + (-outputs % 8,)), padding=1)[:, :outputs]
+        if x.shape[2] % 2 or x.shape[3] % 2:
+            return F.conv2d(x, weight, padding=1)
+        # Of grey, 2×2 positions of 2×2 pixels together, in half the time.
+        four = torch.stack([F.pad(weight, (b, 1 - b, a, 1 - a)) for a in (0, 1) for b in (0, 1)])
+        four = four.view(2, 2, self.CELL, self.CELL, *four.shape[2:]).transpose(1, 2)
+        return F.conv2d(x, four.flatten(0, 3), stride=2, padding=1)
 
     def thresholds(self) -> list[list[float]]:
         """The learned τ of each scale's code, one for each channel."""

@@ -123,6 +123,7 @@ def nelu(
     window: int | None = None,
     solver: Solver = "newton",
     removed: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """Solve min_z ‖z − u‖₂ + λ‖z‖₁ exactly (with ``nonnegative``: subject to z ≥ 0).
 
@@ -144,6 +145,8 @@ def nelu(
         ``"newton"``, or ``"sort"`` (without a window).
     removed:
         Return what is taken away, u − z = clip(u, ±λr), instead of z.
+    inplace:
+        Without gradients, write the result over ``u``.
 
     Notes
     -----
@@ -194,7 +197,8 @@ def nelu(
     vectors = entries.mT
     if vectors.is_contiguous():  # then they may as well be one batch
         vectors = vectors.flatten(0, 1).unsqueeze(0)
-    result: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, grid, solver, removed)  # type: ignore[no-untyped-call]
+    out = vectors if inplace and not torch.is_grad_enabled() else torch.empty_like(vectors)
+    result: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, grid, solver, removed, out)  # type: ignore[no-untyped-call]
     result = result.reshape(entries.mT.shape).mT.reshape(u.shape)
     if u.ndim == 4 and u.is_contiguous(memory_format=torch.channels_last):
         result = result.contiguous(memory_format=torch.channels_last)
@@ -268,6 +272,7 @@ class _ExactNeLU(torch.autograd.Function):
         window: _Window | None,
         solver: Solver,
         removed: bool,
+        result: Tensor,
     ) -> Tensor:
         ctx.removed = removed
         ctx.lam_shape = lam.shape
@@ -276,7 +281,7 @@ class _ExactNeLU(torch.autograd.Function):
         # An empty tensor, or no vector that could be shrunk.
         ctx.identity = u.numel() == 0 or not (nonnegative or window or weight.sum() > 1)
         if ctx.identity:
-            return torch.zeros_like(u) if removed else u.clone()
+            return result.zero_() if removed else result.copy_(u)
         if window:
             energy, energy_before, denominator = _window_energy(u, lam, nonnegative, window)
         else:
@@ -285,15 +290,15 @@ class _ExactNeLU(torch.autograd.Function):
             for piece in _pieces(u):
                 q, rest = _squared_ratio(u[piece], lam, nonnegative)
                 energy[piece], energy_before[piece], denominator[piece] = solve(q, weight, rest)
-        result = torch.empty_like(u)
         for piece in _pieces(u):
             threshold = energy[piece].sqrt().unsqueeze(-1) * lam
+            taken = result[piece] if removed else torch.empty_like(threshold)
             if nonnegative:
-                taken = torch.minimum(u[piece], threshold, out=result[piece])
+                torch.minimum(u[piece], threshold, out=taken)
             else:
-                taken = torch.clamp(u[piece], -threshold, threshold, out=result[piece])
+                torch.clamp(u[piece], -threshold, threshold, out=taken)
             if not removed:
-                torch.sub(u[piece], taken, out=taken)
+                torch.sub(u[piece], taken, out=result[piece])
         ctx.save_for_backward(u, lam, result, energy, energy_before, denominator)
         ctx.nonnegative, ctx.window = nonnegative, window
         return result
@@ -303,7 +308,7 @@ class _ExactNeLU(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.identity:
             grad_u = torch.zeros_like(g) if ctx.removed else g
-            return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None
+            return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None, None
         u, lam, z, energy, energy_before, denominator = ctx.saved_tensors
         if ctx.removed:
             z, g = u - z, -g
@@ -330,7 +335,7 @@ class _ExactNeLU(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
             grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
-        return grad_u, grad_lam, None, None, None, None
+        return grad_u, grad_lam, None, None, None, None, None
 
 
 def _pieces(vectors: Tensor) -> list[tuple[int | slice, slice]]:
@@ -438,7 +443,8 @@ class NeLU(nn.Module):
 
     τ is the threshold as a multiple of the residual's root mean square, so it means the same for
     any d. Signed codes without a window and with τ ≤ 1 throughout are not shrunk at all.
-    With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code.
+    With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code;
+    with ``inplace``, without gradients, in the memory of the coefficients.
     """
 
     def __init__(
@@ -451,10 +457,12 @@ class NeLU(nn.Module):
         dim: int | None = 1,
         window: int | None = None,
         removed: bool = False,
+        inplace: bool = False,
     ) -> None:
         super().__init__()
         self.entries = entries
         self.removed = removed
+        self.inplace = inplace
         self.nonnegative = nonnegative
         self.dim = dim
         self.window = window
@@ -469,6 +477,7 @@ class NeLU(nn.Module):
             dim=self.dim,
             window=self.window,
             removed=self.removed,
+            inplace=self.inplace,
         )
 
     def extra_repr(self) -> str:

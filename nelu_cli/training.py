@@ -36,11 +36,12 @@ from nelu_cli.networks import (
     PaperConfig,
     ResidualBlock,
     build,
-    idle_blocks,
+    hidden_channels,
+    is_idle,
 )
 from nelu_cli.optimizers import OptimizerName, parameter_optimizers
 from nelu_cli.patches import Batch, PatchSource, load_pictures
-from nelu_cli.symmetry import Symmetry
+from nelu_cli.symmetry import ORIENTATIONS, Symmetry
 
 __all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
 
@@ -609,13 +610,20 @@ def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
 
     From grey to colour, the first layer looks at the mean of the colours and the last one gives
     the same for each. A scale or a block that the other weights do not have adds nothing at first,
-    nor does a block that had died in them: it begins afresh. Returns the names of those blocks.
+    nor does a block that had died in them: it begins afresh. Returns the names of those blocks. Of
+    a block that is to have fewer hidden channels, the strongest remain.
     """
     other = checkpoints.load(name_or_path).network
     patches = run.training.batch(0, range(8), run.config.patch).noisy
-    idle = idle_blocks(other, patches[:, : other.config.channels])
+    hidden = hidden_channels(other, patches[:, : other.config.channels])
     source = other.state_dict()
     own = run.network.state_dict()
+    for block, channels in hidden.items():
+        first, second = f"{block}.first.weight", f"{block}.second.weight"
+        if first in own and len(own[first]) < len(source[first]):
+            energy = channels.square().mean((0, 2, 3)) * source[second].square().sum((0, 2, 3))
+            keep = _largest(energy, len(own[first]), ORIENTATIONS if run.symmetry else 1)
+            source[first], source[second] = source[first][keep], source[second][:, keep]
     taken = {}
     for name, fresh in own.items():
         tensor = source.get(name)
@@ -629,7 +637,11 @@ def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
     if run.symmetry and not run.symmetry.holds(taken):
         raise TrainingError(f"{name_or_path}: is not symmetric; add --no-symmetry, or start afresh")
-    idle = [block for block in idle if f"{block}.first.weight" in taken]
+    idle = [
+        block
+        for block, channels in hidden.items()
+        if is_idle(channels) and f"{block}.first.weight" in taken
+    ]
     for block in idle:
         del taken[f"{block}.first.weight"], taken[f"{block}.second.weight"]
     new = {name: fresh for name, fresh in own.items() if name not in taken}
@@ -638,3 +650,9 @@ def _start_from(run: _Run, name_or_path: str | Path) -> list[str]:
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)
     return idle
+
+
+def _largest(values: Tensor, count: int, group: int) -> Tensor:
+    """Indices of the ``count`` largest values, in order; only whole groups of neighbours."""
+    chosen = values.view(-1, group).sum(1).topk(count // group).indices.sort().values
+    return (chosen[:, None] * group + torch.arange(group)).flatten()

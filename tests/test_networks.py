@@ -6,6 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,7 +21,8 @@ from nelu_cli.networks import (
     PaperConfig,
     ResidualBlock,
     build,
-    idle_blocks,
+    hidden_channels,
+    is_idle,
 )
 from nelu_cli.operators import NeLU
 from nelu_cli.padding import pad_image
@@ -28,6 +31,7 @@ CONFIGS: dict[str, Config] = {
     "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
     "deep colour": DeepConfig(channels=3, widths=(4, 6), blocks=(1, 0), window=1),
     "deep sides": DeepConfig(widths=(4, 6, 8), blocks=(1, 0, 0), decoder_blocks=(2, 1, 0)),
+    "deep hidden": DeepConfig(widths=(4, 6), blocks=(1, 1), hidden=(3, 8)),
     "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
     "deep kept": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="nelu-kept"),
     "paper": PaperConfig(filters=40, kernel=5, stride=3),
@@ -204,14 +208,43 @@ def test_deep_costs_at_most_60_kmac_a_pixel(channels: int) -> None:
     assert 40_000 < macs_per_pixel(build(replace(FLAGSHIP, channels=channels))) <= 60_000
 
 
-@pytest.mark.parametrize("name", ["paper", "paper pass", "algorithm 2"])
-def test_strips_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, image = network(name), noisy(1)
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("size", [(21, 26), (64, 20), (70, 6)])
+def test_strips_change_nothing(
+    name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = network(name)
+    image = noisy(net.config.channels, *size)
     with torch.enable_grad():
         whole = net(image)
     monkeypatch.setattr(networks, "STRIP", 100)
-    with torch.no_grad():
-        torch.testing.assert_close(net(image), whole)
+    monkeypatch.setattr(networks, "DEEP_STRIP", 1)
+    for least in (2, 3, 8):
+        monkeypatch.setattr(networks, "LEAST_ROWS", least)
+        with torch.no_grad():
+            torch.testing.assert_close(net(image), whole)
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 2), st.integers(2, 20))
+def test_a_block_in_strips_is_the_block(height: int, width: int, batch: int, rows: int) -> None:
+    torch.manual_seed(0)
+    block = ResidualBlock(3, 5).double()
+    x = torch.randn(batch, 3, height, width, dtype=torch.float64)
+    whole = block(x)
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(networks, "_rows_at_once", lambda x: rows)
+        torch.testing.assert_close(block(x), whole)
+
+
+@pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
+def test_the_fast_way_is_the_reference_to_1e5(name: str) -> None:
+    net = checkpoints.load(name).network
+    image = noisy(net.config.channels, 270, 150).float()
+    reference = net(image)
+    with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "DEEP_STRIP", 1 << 16)
+        fast = net(image)
+    torch.testing.assert_close(fast, reference, rtol=0, atol=1e-5)
 
 
 def test_thresholds_are_one_list_a_scale() -> None:
@@ -274,6 +307,9 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
         ({"widths": (8, 0, 8, 8)}, "widths must be whole numbers"),
         ({"blocks": (1, -1, 1, 1)}, "blocks must be whole numbers"),
         ({"decoder_blocks": (1, 1)}, "as many"),
+        ({"hidden": (8, 8)}, "widths and hidden must be as many"),
+        ({"hidden": (8, 8, 0, 8)}, "hidden must be whole numbers"),
+        ({"hidden": (8, 8, 8, 9), "symmetric": True}, "multiples of 8"),
         ({"window": 4}, "odd"),
         ({"window": (5, 3, 2)}, "odd"),
         ({"window": ()}, "there must be a window"),
@@ -302,7 +338,7 @@ def test_what_crosses_to_the_decoder_is_bounded_by_the_noise_nelu_measures() -> 
 
 def test_the_hidden_channels_of_a_centred_block_sum_to_0() -> None:
     torch.manual_seed(0)
-    block = ResidualBlock(8).double()
+    block = ResidualBlock(8, 8).double()
     block.centre()
     hidden = block.first(torch.randn(2, 8, 9, 7, dtype=torch.float64) - 3)
     torch.testing.assert_close(hidden.sum(1), torch.zeros(2, 9, 7, dtype=torch.float64))
@@ -316,18 +352,19 @@ def test_idle_blocks_are_those_whose_hidden_channels_are_off() -> None:
     torch.manual_seed(0)
     net = build(CONFIGS["deep"])
     image = noisy(1).float()
-    assert idle_blocks(net, image) == []
+    assert not any(map(is_idle, hidden_channels(net, image).values()))
     with torch.no_grad():
         net.get_parameter("decoder.1.0.first.weight").zero_()
-    assert idle_blocks(net, image) == ["decoder.1.0"]
+    hidden = hidden_channels(net, image)
+    assert [name for name in hidden if is_idle(hidden[name])] == ["decoder.1.0"]
 
 
-@pytest.mark.parametrize(("side", "idle"), [(3, ["0"]), (4, [])])
-def test_a_block_is_idle_below_one_hidden_value_in_a_hundred(side: int, idle: list[str]) -> None:
-    block = ResidualBlock(8)
+@pytest.mark.parametrize(("side", "idle"), [(3, True), (4, False)])
+def test_a_block_is_idle_below_one_hidden_value_in_a_hundred(side: int, idle: bool) -> None:
+    block = ResidualBlock(8, 8)
     with torch.no_grad():
         block.first.weight.zero_()
         block.first.weight[:, :, 1, 1] = torch.eye(8)  # hidden is the image itself
     image = -torch.ones(1, 8, 32, 32)
     image[..., :side, :side] = 1
-    assert idle_blocks(torch.nn.Sequential(block), image) == idle
+    assert is_idle(hidden_channels(torch.nn.Sequential(block), image)["0"]) is idle

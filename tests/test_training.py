@@ -243,6 +243,27 @@ def test_training_keeps_blocks_centred(
     assert all(block.is_centred() for block in blocks(tmp_path).values())
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_the_strongest_hidden_channels_remain(
+    config: TrainConfig, tmp_path: Path, symmetric: bool
+) -> None:
+    wide = DeepConfig(widths=(8, 8), blocks=(1, 1), hidden=(24, 8), window=3, symmetric=symmetric)
+    train(config, wide, tmp_path / "wide")
+    loaded = checkpoints.load(tmp_path / "wide/last.safetensors")
+    tensors = loaded.network.state_dict()
+    weak = slice(8, 16)
+    for side in ("encoder", "decoder"):
+        tensors[f"{side}.0.0.second.weight"][:, weak] = 0
+    other = tmp_path / "other.safetensors"
+    checkpoints.save(other, tensors, wide, loaded.record)
+    narrow = replace(wide, hidden=(16, 8))
+    train(replace(config, steps=1, lr=1e-9), narrow, tmp_path / "new", start_from=other)
+    image = torch.rand(1, 1, 20, 24)  # without those that do nothing, the result is the same
+    taken = checkpoints.load(tmp_path / "new/last.safetensors").network(image)
+    expected = checkpoints.load(other).network(image)
+    torch.testing.assert_close(taken, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_block_that_has_died_begins_afresh(config: TrainConfig, tmp_path: Path) -> None:
     train(config, TINY_DEEP, tmp_path / "old")
     loaded = checkpoints.load(tmp_path / "old/last.safetensors")

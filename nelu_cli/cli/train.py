@@ -101,6 +101,9 @@ def train(
     decoder_blocks: Annotated[
         str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
     ] = None,
+    hidden: Annotated[
+        str | None, typer.Option(help="deep: channels inside the blocks at each scale.")
+    ] = None,
     window: Annotated[
         str | None,
         typer.Option(
@@ -170,8 +173,11 @@ def train(
     if network == "deep":
         shape |= {"widths": _counts(widths), "window": _counts(window), "symmetric": symmetry}
         shape |= {"blocks": _counts(blocks), "decoder_blocks": _counts(decoder_blocks)}
+        shape |= {"hidden": _counts(hidden)}
         if blocks and not decoder_blocks:
             shape["decoder_blocks"] = ()
+        if widths and not hidden:
+            shape["hidden"] = ()
     else:
         ours = recipe == "nelu"
         shape |= {
