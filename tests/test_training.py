@@ -444,6 +444,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
         (["--network", "deep", "--widths", "a,b"], "whole numbers separated by commas"),
         (["--network", "deep", "--recipe", "paper"], "--recipe paper is for --network paper"),
         (["--network", "deep", "--window", "4"], "the window must be odd"),
+        (["--network", "deep", "--hidden", "8,8"], "widths and hidden must be as many"),
         (["--channels", "2"], "channels must be 1 or 3, not 2"),
         (["--activation", "tanh"], "activation 'tanh'?"),
     ],
@@ -455,6 +456,17 @@ def test_wrong_options_exit_with_2(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("options", "hidden"), [((), ()), (("--hidden", "16,8"), (16, 8))])
+def test_hidden_channels_are_as_wide_as_the_rest_unless_given(
+    pictures: Path, tmp_path: Path, options: tuple[str, ...], hidden: tuple[int, ...]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.run(command(pictures, out, "--steps", "1", "--quiet", *options)) == 0
+    config = checkpoints.load(out / "last.safetensors").network.config
+    assert isinstance(config, DeepConfig)
+    assert config.hidden == hidden
 
 
 def test_a_run_is_neither_overwritten_nor_changed(

@@ -102,7 +102,7 @@ def train(
         str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="deep: channels inside the blocks at each scale.")
+        str | None, typer.Option(help="deep: channels inside the blocks, e.g. 48,64,64,64.")
     ] = None,
     window: Annotated[
         str | None,
