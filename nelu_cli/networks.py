@@ -42,7 +42,7 @@ __all__ = [
 STRIP = 4096
 """Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 
-DEEP_STRIP = 1 << 22
+DEEP_STRIP = 1 << 24
 """Entries of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
@@ -331,6 +331,7 @@ class ResidualBlock(nn.Module):
             update: Tensor = self.second(F.relu_(self.first(x)))
             return update.add_(x)
         blank = x.new_zeros(len(x), self.second.in_channels, 1, x.shape[3])
+        blank = blank.contiguous(memory_format=torch.channels_last)
         known = blank  # hidden rows that the strip above has worked out already
         bottom = 0
         while bottom < height:

@@ -404,8 +404,8 @@ def test_the_package_offers_denoise_and_load_model() -> None:
     ("config", "height", "width"),
     [
         (DeepConfig(), 256, 256),
-        (FLAGSHIP, 1024, 1024),
-        (DeepConfig(hidden=(64, 96, 64, 64), activation="relu"), 1024, 1024),
+        (FLAGSHIP, 1536, 1536),
+        (DeepConfig(hidden=(64, 96, 64, 64), activation="relu"), 1536, 1536),
         (DeepConfig(channels=3, widths=(48, 96, 128), blocks=(1, 1, 2)), 256, 256),
         (DeepConfig(widths=(16, 96), blocks=(1, 1)), 256, 256),
         (PaperConfig(), 192, 192),
