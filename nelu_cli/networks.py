@@ -484,7 +484,8 @@ class DeepAutoencoder(Network):
             codes.append(code(coeffs))  # last, for it may take their place in memory
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = decode(_raise(x, up.get_parameter("weight"), codes.pop()))
+            x = _raise(x, up.get_parameter("weight"), codes.pop())
+            x = decode(x)  # apart, so that what went up is free by now
         return self.tail(x) if torch.is_grad_enabled() else self._fast_tail(x)
 
     def _fast_tail(self, x: Tensor) -> Tensor:
