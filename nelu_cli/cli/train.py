@@ -171,9 +171,9 @@ def train(
     length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
     shape: dict[str, Any] = {"channels": channels, "activation": activation}
     if network == "deep":
-        shape |= {"widths": _counts(widths), "window": _counts(window), "symmetric": symmetry}
+        shape |= {"widths": _counts(widths), "hidden": _counts(hidden), "window": _counts(window)}
         shape |= {"blocks": _counts(blocks), "decoder_blocks": _counts(decoder_blocks)}
-        shape |= {"hidden": _counts(hidden)}
+        shape |= {"symmetric": symmetry}
         if blocks and not decoder_blocks:
             shape["decoder_blocks"] = ()
         if widths and not hidden:
