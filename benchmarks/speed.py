@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,10 +30,10 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import parser, picture, show
+from nelu_cli import rows
 from nelu_cli.allocator import keep_freed_memory
 from nelu_cli.denoising import Quality, denoise, load_model
 from nelu_cli.networks import Network, PaperAutoencoder
-from nelu_cli.operators import NeLU
 from nelu_cli.padding import pad_image
 from nelu_cli.shifts import every_shift, shift_average
 from nelu_cli.tiling import choose_tile, plan_tiles, run_tiled
@@ -186,19 +187,23 @@ def macs_per_pixel(network: nn.Module, channels: int) -> float:
 @torch.inference_mode()
 def nelu_share(network: Network, side: int = 1024, rounds: int = 5) -> float:
     """Share of a pass that is spent in the NeLU layers, the median of some passes."""
-    spent = [0.0]
-    for layer in network.modules():
-        if isinstance(layer, NeLU):
-            layer.register_forward_pre_hook(
-                lambda *_: spent.append(spent.pop() - time.perf_counter())
-            )
-            layer.register_forward_hook(lambda *_: spent.append(spent.pop() + time.perf_counter()))
+    spent = 0.0
+    call = rows.RowNeLU.__call__
+
+    def timed(layer: rows.RowNeLU, strip: rows.Strip) -> rows.Strip | None:
+        nonlocal spent
+        start = time.perf_counter()
+        result = call(layer, strip)
+        spent += time.perf_counter() - start
+        return result
+
     image = torch.randn(1, network.config.channels, side, side)
     shares = []
-    for _ in range(rounds + 1):  # the first is slower
-        spent[0] = 0.0
-        whole = seconds(network, image)
-        shares.append(spent[0] / whole)
+    with patch.object(rows.RowNeLU, "__call__", timed):
+        for _ in range(rounds + 1):  # the first is slower
+            spent = 0.0
+            whole = seconds(network, image)
+            shares.append(spent / whole)
     return median(shares[1:])
 
 
@@ -208,7 +213,7 @@ def measure(
     torch.set_num_threads(threads)
     keep_freed_memory()  # as the command does; it helps all of them
     best = best_throughput()
-    rows: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for channels, kind in ((1, "grey"), (3, "colour")):
         contenders = methods(channels, threads)
         default = next(iter(contenders))
@@ -242,7 +247,7 @@ def measure(
             for name, all_times in times.items():
                 speed[name] = median(all_times) / megapixels
                 gmacs = macs[name] / speed[name] / 1e3 if name in macs else None
-                rows.append(
+                results.append(
                     {
                         "threads": threads,
                         "kind": kind,
@@ -257,7 +262,7 @@ def measure(
                         "in NeLU": share if name == default else None,
                     }
                 )
-    return rows
+    return results
 
 
 def main() -> None:
@@ -280,7 +285,7 @@ def main() -> None:
             continue
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-        rows = measure(threads, chosen.sizes, chosen.limit, chosen.rounds, chosen.methods)
+        results = measure(threads, chosen.sizes, chosen.limit, chosen.rounds, chosen.methods)
         formats = {
             "kind": "",
             "Mpx": "g",
@@ -293,7 +298,7 @@ def main() -> None:
             "of the convolution": ".0%",
             "in NeLU": ".1%",
         }
-        show(f"{threads} threads", rows, chosen.json, formats)
+        show(f"{threads} threads", results, chosen.json, formats)
 
 
 if __name__ == "__main__":

@@ -273,19 +273,20 @@ def _clean_and_probe(clean: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor
 def _working_memory(network: Network, channels: int, width: int) -> list[tuple[int, int]]:
     """Bytes that a pass over a tile takes, of at most that width: in any case, and for each pixel.
 
-    Several such pairs if each is enough. They count the feature maps that are alive at the peak of
-    a pass, as measured on the CPU (growth of the resident size, and PyTorch's own count of its
-    allocations, which the tests repeat), rounded up; and the pixels' own copies in float.
+    Several such pairs if each is enough. They count the feature maps, or strips of them, that are
+    alive at the peak of a pass, as measured on the CPU (growth of the resident size, and PyTorch's
+    own count of its allocations, which the tests repeat), rounded up; and the pixels' own copies in
+    float.
     """
     config = network.config
     if isinstance(config, DeepConfig):  # 4 bytes a sample, a quarter of the pixels at 1/2
         most = [max(pair) for pair in zip(config.widths, config.insides, strict=True)]
         maps = [size >> 2 * scale for scale, size in enumerate(most)]
-        whole = max(5 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
-        row = max(size * width >> scale + 1 for scale, size in enumerate(most))
-        strip = max(DEEP_STRIP, LEAST_ROWS * row)
-        in_strips = sum(maps) + (16 if config.activation == "nelu" else maps[0])
-        return [(0, whole + 16 * channels), (5 * 4 * strip, in_strips + 16 * channels)]
+        whole = max(6 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
+        row = 4 * max(maps) * -(-width // 2)
+        strip = max(4 * DEEP_STRIP * max(maps) // config.widths[0], LEAST_ROWS * row)
+        in_strips = 12 * strip + network.halo * row
+        return [(0, whole + 16 * channels), (in_strips, 16 * channels)]
     patch = config.channels * config.kernel**2
     at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread
     held = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)

@@ -11,6 +11,7 @@ saturating activations, products of features, clamps.
 """
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -18,10 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nelu_cli import operators
+from nelu_cli import operators, rows
 from nelu_cli.operators import AcceleratedNeLU, NeLU
-from nelu_cli.padding import pad_image
+from nelu_cli.padding import pad_image, pad_rows
 from nelu_cli.parallel import map_in_threads
+from nelu_cli.rows import Strip
 from nelu_cli.symmetry import ORIENTATIONS
 
 __all__ = [
@@ -42,10 +44,12 @@ __all__ = [
 STRIP = 4096
 """Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 
-DEEP_STRIP = 1 << 24
+DEEP_STRIP = 1 << 22
 """Entries of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
+WHOLE = 1 << 20
+"""Entries of a feature map up to which it is computed whole."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
@@ -324,27 +328,8 @@ class ResidualBlock(nn.Module):
             self.second.weight *= 0.1  # start close to the identity
 
     def forward(self, x: Tensor) -> Tensor:
-        """Without gradients a large sum goes into ``x``, a strip of rows at a time."""
-        height = x.shape[2]
-        rows = height if torch.is_grad_enabled() else _rows_at_once(x)
-        if rows >= height:
-            update: Tensor = self.second(F.relu_(self.first(x)))
-            return update.add_(x)
-        blank = x.new_zeros(len(x), self.second.in_channels, 1, x.shape[3])
-        blank = blank.contiguous(memory_format=torch.channels_last)
-        known = blank  # hidden rows that the strip above has worked out already
-        bottom = 0
-        while bottom < height:
-            top, bottom = bottom, bottom + rows if bottom + rows + 1 < height else height
-            # Hidden rows reach one further than the strip, and what they look at one further still.
-            part = x[:, :, top : bottom + 2]
-            if top == 0 or bottom + 1 >= height:
-                part = F.pad(part, (0, 0, top == 0, bottom + 1 >= height))
-            hidden = F.relu_(F.conv2d(part, self.first.weight, padding=(0, 1)))
-            hidden = torch.cat([known, hidden, blank] if bottom == height else [known, hidden], 2)
-            known = hidden[:, :, -2:].clone()
-            x[:, :, top:bottom] += F.conv2d(hidden, self.second.weight, padding=(0, 1))
-        return x
+        update: Tensor = self.second(F.relu_(self.first(x)))
+        return update.add_(x)
 
     @torch.no_grad()
     def centre(self) -> None:
@@ -381,7 +366,7 @@ def is_idle(hidden: Tensor) -> bool:
 def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
     match config.activation:
         case "nelu":
-            return NeLU(width, config.tau, window=window, removed=True, inplace=True)
+            return NeLU(width, config.tau, window=window, removed=True)
         case "nelu-kept":
             return NeLU(width, config.tau, window=window)
         case "relu":
@@ -392,33 +377,18 @@ def _blocks(count: int, width: int, hidden: int) -> nn.Sequential:
     return nn.Sequential(*(ResidualBlock(width, hidden) for _ in range(count)))
 
 
-def _rows_at_once(x: Tensor) -> int:
-    """How many rows of (B, C, H, W) make a strip of about DEEP_STRIP entries."""
-    return max(LEAST_ROWS, DEEP_STRIP // x[:, :, 0].numel())
+def _through_blocks(blocks: nn.Module, strips: Iterator[Strip]) -> Iterator[Strip]:
+    for block in blocks.children():
+        kernels = block.get_parameter("first.weight"), block.get_parameter("second.weight")
+        strips = rows.through(rows.Residual(*kernels), strips)
+    return strips
 
 
-def _raise(x: Tensor, weight: Tensor, code: Tensor) -> Tensor:
-    """``F.conv_transpose2d(x, weight, stride=2) + code`` for channels_last and a 2×2 kernel.
-
-    A 1×1 convolution and a sum, which is faster. Without gradients the sum goes into
-    ``code``, a strip at a time.
-    """
-    batch, _, height, width = x.shape
-    kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
-
-    def cells(rows: Tensor) -> Tensor:
-        """Each position becomes a cell of 2×2: (B, H, 2, W, 2, out)."""
-        raised = F.conv2d(rows, kernel).movedim(1, -1)
-        return raised.reshape(batch, -1, width, 2, 2, weight.shape[1]).transpose(2, 3)
-
-    total = code.movedim(1, -1).view(batch, height, 2, width, 2, -1)
-    if torch.is_grad_enabled():
-        total = total + cells(x)
-    else:
-        rows = _rows_at_once(x)
-        for top in range(0, height, rows):
-            total[:, top : top + rows] += cells(x[:, :, top : top + rows])
-    return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
+def _shuffled(cells: Tensor, cell: int) -> Tensor:
+    """``F.pixel_shuffle``, which is half as fast for channels_last, and so is what follows it."""
+    batch, _, height, width = cells.shape
+    planes = cells.reshape(batch, -1, cell, cell, height, width).permute(0, 1, 4, 2, 5, 3)
+    return planes.reshape(batch, -1, height * cell, width * cell)
 
 
 class DeepAutoencoder(Network):
@@ -462,44 +432,98 @@ class DeepAutoencoder(Network):
     def forward(self, image: Tensor) -> Tensor:
         height, width = image.shape[-2:]
         below, right = -height % self.stride, -width % self.stride
+        entries = self.config.widths[0] * (height + below) * (width + right) // self.CELL**2
+        if not torch.is_grad_enabled() and entries > WHOLE:
+            result = torch.empty_like(image)
+            for picture, clean in zip(torch.split(image, 1), torch.split(result, 1), strict=True):
+                self._in_strips(picture, clean, below, right)
+            return result
         edge = self.CELL  # the head has no padding of its own, so that flat pictures stay flat
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
-        noise = self.estimate_noise(cells)
-        # F.pixel_shuffle, which is half as fast for channels_last, and so is what follows it
-        batch, _, rows, columns = noise.shape
-        cell = (height + below) // rows
-        noise = noise.reshape(batch, -1, cell, cell, rows, columns)
-        noise = noise.permute(0, 1, 4, 2, 5, 3).reshape(batch, -1, height + below, width + right)
+        noise = F.pixel_shuffle(self.estimate_noise(cells), self.CELL)
         return image - noise[..., :height, :width]
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
-        """From (B, C·2², H/2, W/2) to the same, or to cells twice as large."""
+        """From (B, C·2², H/2, W/2) to the same."""
         x = self.head(cells)  # (B, widths[0], H/2, W/2)
         codes = []
         for scale, (encode, code) in enumerate(zip(self.encoder, self.codes, strict=True)):
             coeffs = encode(x)
+            codes.append(code(coeffs))
             if scale < len(self.down):
                 x = self.down[scale](coeffs)
-            codes.append(code(coeffs))  # last, for it may take their place in memory
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = _raise(x, up.get_parameter("weight"), codes.pop())
-            x = decode(x)  # apart, so that what went up is free by now
-        return self.tail(x) if torch.is_grad_enabled() else self._fast_tail(x)
+            x = decode(up(x) + codes.pop())
+        noise: Tensor = self.tail(x)
+        return noise
 
-    def _fast_tail(self, x: Tensor) -> Tensor:
+    def _in_strips(self, image: Tensor, result: Tensor, below: int, right: int) -> None:
+        """Write :meth:`forward` of one picture into ``result``, see :mod:`nelu_cli.rows`."""
+        height, width = image.shape[2:]
+        kernel, stride = self._fast_tail()
+        tail = rows.Convolution(kernel, stride)
+        top = 0
+        for noise, *_ in rows.through(tail, self._decoded(0, self._heads(image, below, right))):
+            pixels = _shuffled(noise[:, : len(self.tail.weight) * stride**2], self.CELL * stride)
+            bottom = min(height, top + pixels.shape[2])
+            part = pixels[:, :, : bottom - top, :width]
+            torch.sub(image[:, :, top:bottom], part, out=result[:, :, top:bottom])
+            top = bottom
+
+    def _heads(self, image: Tensor, below: int, right: int) -> Iterator[Strip]:
+        """What the head makes of the picture, with room around each strip."""
+        cell = self.CELL
+        count, columns = (image.shape[2] + below) // cell, (image.shape[3] + right) // cell
+        most = DEEP_STRIP // (self.config.widths[0] * columns)
+        most = max(LEAST_ROWS, most // LEAST_ROWS * LEAST_ROWS)
+        # The first strip is as much longer as the encoder's blocks will make it shorter.
+        cuts = [0, *range(most + 2 * self.config.blocks[0], count - LEAST_ROWS, most), count]
+
+        def head(top: int, bottom: int) -> Strip:
+            first, last = top - rows.ABOVE - 1, bottom + rows.BELOW + 1
+            part = pad_rows(image, cell * first, cell * last, cell, cell + below)
+            part = pad_image(part, cell, cell + right, 0, 0)
+            cells = F.pixel_unshuffle(part, cell).contiguous(memory_format=torch.channels_last)
+            room = self.head(cells)
+            return Strip(room[:, :, rows.ABOVE : -rows.BELOW], bottom == count, room)
+
+        return itertools.starmap(head, itertools.pairwise(cuts))
+
+    def _decoded(self, scale: int, strips: Iterator[Strip]) -> Iterator[Strip]:
+        """What the decoder makes of a scale and all coarser ones."""
+        strips = _through_blocks(self.encoder[scale], strips)
+        if scale == len(self.down):
+            codes = self._codes(scale, strips)
+        else:
+            crossing, below = rows.fork(strips)
+            below = rows.through(
+                rows.Down(self.down[scale].get_parameter("weight"), least=2), below
+            )
+            rise = rows.Rise(
+                self._decoded(scale + 1, below), self.up[scale].get_parameter("weight")
+            )
+            codes = rows.through(rise, self._codes(scale, crossing))
+        return _through_blocks(self.decoder[scale], codes)
+
+    def _codes(self, scale: int, coeffs: Iterator[Strip]) -> Iterator[Strip]:
+        """What crosses from the encoder to the decoder."""
+        code = self.codes[scale]
+        if isinstance(code, NeLU):
+            return rows.through(rows.RowNeLU(code, self.config.windows[scale]), coeffs)
+        return (Strip(F.relu(strip.rows), strip.last) for strip in coeffs)
+
+    def _fast_tail(self) -> tuple[Tensor, int]:
         """The last convolution, widened with zeros to 16 channels, at which CPUs are faster."""
         weight = self.tail.weight
         outputs = len(weight)
         if outputs > 4:  # the 12 of colour
-            return F.conv2d(x, F.pad(weight, (0,) * 7 + (-outputs % 8,)), padding=1)[:, :outputs]
-        if x.shape[2] % 2 or x.shape[3] % 2:
-            return F.conv2d(x, weight, padding=1)
+            return F.pad(weight, (0,) * 7 + (-outputs % 8,)), 1
         # Of grey, 2×2 positions of 2×2 pixels together, in half the time.
         four = torch.stack([F.pad(weight, (b, 1 - b, a, 1 - a)) for a in (0, 1) for b in (0, 1)])
         four = four.view(2, 2, self.CELL, self.CELL, *four.shape[2:]).transpose(1, 2)
-        return F.conv2d(x, four.flatten(0, 3), stride=2, padding=1)
+        return four.flatten(0, 3), 2
 
     def thresholds(self) -> list[list[float]]:
         """The learned τ of each scale's code, one for each channel."""

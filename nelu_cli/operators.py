@@ -17,10 +17,15 @@ __all__ = [
     "NeLU",
     "Proximal",
     "Solver",
+    "WindowMeans",
     "algorithm_1",
     "algorithm_2",
+    "lam_of_entries",
     "nelu",
+    "shrink",
     "soft_threshold",
+    "window_quotient",
+    "window_sums",
 ]
 
 Proximal = Literal["relu", "soft"]
@@ -123,7 +128,6 @@ def nelu(
     window: int | None = None,
     solver: Solver = "newton",
     removed: bool = False,
-    inplace: bool = False,
 ) -> Tensor:
     """Solve min_z ‖z − u‖₂ + λ‖z‖₁ exactly (with ``nonnegative``: subject to z ≥ 0).
 
@@ -145,8 +149,6 @@ def nelu(
         ``"newton"``, or ``"sort"`` (without a window).
     removed:
         Return what is taken away, u − z = clip(u, ±λr), instead of z.
-    inplace:
-        Without gradients, write the result over ``u``.
 
     Notes
     -----
@@ -197,8 +199,7 @@ def nelu(
     vectors = entries.mT
     if vectors.is_contiguous():  # then they may as well be one batch
         vectors = vectors.flatten(0, 1).unsqueeze(0)
-    out = vectors if inplace and not torch.is_grad_enabled() else torch.empty_like(vectors)
-    result: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, grid, solver, removed, out)  # type: ignore[no-untyped-call]
+    result: Tensor = _ExactNeLU.apply(vectors, lam, nonnegative, grid, solver, removed)  # type: ignore[no-untyped-call]
     result = result.reshape(entries.mT.shape).mT.reshape(u.shape)
     if u.ndim == 4 and u.is_contiguous(memory_format=torch.channels_last):
         result = result.contiguous(memory_format=torch.channels_last)
@@ -222,24 +223,64 @@ class _Window(NamedTuple):
         return self._sum(planes / self._counts(planes)).reshape(field.shape)
 
     def _sum(self, planes: Tensor) -> Tensor:
-        """Over rows, then over columns: 2·size additions, in a quarter of avg_pool2d's time."""
         reach = self.size // 2
-        padded = F.pad(planes, (reach, reach, reach, reach))
-        rows = padded[:, : self.height].clone()
-        for shift in range(1, self.size):
-            rows += padded[:, shift : shift + self.height]
-        total = rows[:, :, : self.width].clone()
-        for shift in range(1, self.size):
-            total += rows[:, :, shift : shift + self.width]
-        return total
+        return _box_sum(F.pad(planes, (reach, reach, reach, reach)), self.size)
 
     def _counts(self, like: Tensor) -> Tensor:
         """How many positions each window holds, (height, width)."""
-        reach, axes = self.size // 2, []
-        for length in (self.height, self.width):
-            place = torch.arange(length, dtype=like.dtype, device=like.device)
-            axes.append((place + reach).clamp(max=length - 1) - (place - reach).clamp(min=0) + 1)
-        return torch.outer(*axes)
+        down, across = (
+            _box_counts(
+                torch.arange(length, dtype=like.dtype, device=like.device), self.size, length
+            )
+            for length in (self.height, self.width)
+        )
+        return torch.outer(down, across)
+
+
+class WindowMeans:
+    """Averages over size × size positions of fields (K, height, width), given a strip at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.done = 0  # rows whose averages are known
+        self.held: Tensor | None = (
+            None  # the last rows, from done − reach on; zeros above the first
+        )
+
+    def push(self, rows: Tensor, last: bool) -> Tensor:
+        """Add the next rows, (K, n, width); return those averages that are known now."""
+        reach, width = self.size // 2, rows.shape[2]
+        if self.held is None:
+            self.held = rows.new_zeros(len(rows), reach, width)
+        held = torch.cat([self.held, rows], 1)
+        count = max(0, held.shape[1] - (reach if last else 2 * reach))
+        self.held = held[:, count:]
+        padded = F.pad(held[:, : count + 2 * reach], (reach, reach, 0, reach if last else 0))
+        places = torch.arange(max(self.done + count, width), dtype=rows.dtype, device=rows.device)
+        height = self.done + count if last else None
+        down = _box_counts(places[self.done : self.done + count], self.size, height)
+        self.done += count
+        across = _box_counts(places[:width], self.size, width)
+        return _box_sum(padded, self.size).div_(torch.outer(down, across))
+
+
+def _box_sum(padded: Tensor, size: int) -> Tensor:
+    """Sums over size × size entries: rows, then columns, in a quarter of avg_pool2d's time."""
+    height, width = (max(0, length - size + 1) for length in padded.shape[1:])
+    rows = padded[:, :height].clone()
+    for shift in range(1, size):
+        rows += padded[:, shift : shift + height]
+    total = rows[:, :, :width].clone()
+    for shift in range(1, size):
+        total += rows[:, :, shift : shift + width]
+    return total
+
+
+def _box_counts(places: Tensor, size: int, length: int | None) -> Tensor:
+    """How many of ``length`` places (None: of as many as needed) are within reach of each."""
+    reach = size // 2
+    below = places + reach if length is None else (places + reach).clamp(max=length - 1)
+    return below - (places - reach).clamp(min=0) + 1
 
 
 class _ExactNeLU(torch.autograd.Function):
@@ -272,14 +313,14 @@ class _ExactNeLU(torch.autograd.Function):
         window: _Window | None,
         solver: Solver,
         removed: bool,
-        result: Tensor,
     ) -> Tensor:
         ctx.removed = removed
         ctx.lam_shape = lam.shape
-        lam = lam.clamp(min=torch.finfo(u.dtype).eps).expand(u.shape[-1]).contiguous()
+        lam = lam_of_entries(lam, u.shape[-1])
         weight = lam.square()
         # An empty tensor, or no vector that could be shrunk.
         ctx.identity = u.numel() == 0 or not (nonnegative or window or weight.sum() > 1)
+        result = torch.empty_like(u)
         if ctx.identity:
             return result.zero_() if removed else result.copy_(u)
         if window:
@@ -291,14 +332,7 @@ class _ExactNeLU(torch.autograd.Function):
                 q, rest = _squared_ratio(u[piece], lam, nonnegative)
                 energy[piece], energy_before[piece], denominator[piece] = solve(q, weight, rest)
         for piece in _pieces(u):
-            threshold = energy[piece].sqrt().unsqueeze(-1) * lam
-            taken = result[piece] if removed else torch.empty_like(threshold)
-            if nonnegative:
-                torch.minimum(u[piece], threshold, out=taken)
-            else:
-                torch.clamp(u[piece], -threshold, threshold, out=taken)
-            if not removed:
-                torch.sub(u[piece], taken, out=result[piece])
+            shrink(u[piece], lam, energy[piece], result[piece], nonnegative, removed)
         ctx.save_for_backward(u, lam, result, energy, energy_before, denominator)
         ctx.nonnegative, ctx.window = nonnegative, window
         return result
@@ -308,7 +342,7 @@ class _ExactNeLU(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.identity:
             grad_u = torch.zeros_like(g) if ctx.removed else g
-            return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None, None
+            return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None
         u, lam, z, energy, energy_before, denominator = ctx.saved_tensors
         if ctx.removed:
             z, g = u - z, -g
@@ -335,7 +369,31 @@ class _ExactNeLU(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
             grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
-        return grad_u, grad_lam, None, None, None, None, None
+        return grad_u, grad_lam, None, None, None, None
+
+
+def lam_of_entries(lam: Tensor, d: int) -> Tensor:
+    """λ for each of d entries, large enough to divide by."""
+    return lam.clamp(min=torch.finfo(lam.dtype).eps).expand(d).contiguous()
+
+
+def shrink(
+    u: Tensor,
+    lam: Tensor,
+    energy: Tensor,
+    result: Tensor,
+    nonnegative: bool = False,
+    removed: bool = False,
+) -> None:
+    """Write S_{λr}(u), or what it takes away, into ``result``: u (…, d), λ (d,), ρ = r² (…)."""
+    threshold = energy.sqrt().unsqueeze(-1) * lam
+    taken = result if removed else torch.empty_like(threshold)
+    if nonnegative:
+        torch.minimum(u, threshold, out=taken)
+    else:
+        torch.clamp(u, -threshold, threshold, out=taken)
+    if not removed:
+        torch.sub(u, taken, out=result)
 
 
 def _pieces(vectors: Tensor) -> list[tuple[int | slice, slice]]:
@@ -410,15 +468,26 @@ def _window_energy(
     u: Tensor, lam: Tensor, nonnegative: bool, window: _Window
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`_newton_energy`, from u (A, P, d): one step, all sums averaged over the window."""
-    weight = lam.square()
-    energy = window.mean(torch.linalg.vector_norm(u, dim=-1).square_())
-    active, inactive = torch.empty_like(energy), torch.empty_like(energy)
+    before = window.mean(torch.linalg.vector_norm(u, dim=-1).square_())
+    active, inactive = torch.empty_like(before), torch.empty_like(before)
     for piece in _pieces(u):
-        q, rest = _squared_ratio(u[piece], lam, nonnegative)
-        sums = _split_energy(q, weight, rest, energy[piece], torch.empty_like(q))
-        active[piece], inactive[piece] = sums
-    denominator = (1 - window.mean(active)).clamp(min=WINDOW_FLOOR)
-    return window.mean(inactive) / denominator, energy, denominator
+        active[piece], inactive[piece] = window_sums(u[piece], lam, before[piece], nonnegative)
+    energy, denominator = window_quotient(window.mean(active), window.mean(inactive))
+    return energy, before, denominator
+
+
+def window_sums(
+    u: Tensor, lam: Tensor, energy: Tensor, nonnegative: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Σ_active λᵢ² and Σ_inactive uᵢ² of vectors u (…, d) for ρ (…), to be averaged."""
+    q, rest = _squared_ratio(u, lam, nonnegative)
+    return _split_energy(q, lam.square(), rest, energy, torch.empty_like(q))
+
+
+def window_quotient(active: Tensor, inactive: Tensor) -> tuple[Tensor, Tensor]:
+    """ρ and 1 − Σ_active λᵢ² from the averaged sums."""
+    denominator = (1 - active).clamp(min=WINDOW_FLOOR)
+    return inactive / denominator, denominator
 
 
 def _sorted_energy(q: Tensor, weight: Tensor, rest: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -443,8 +512,7 @@ class NeLU(nn.Module):
 
     τ is the threshold as a multiple of the residual's root mean square, so it means the same for
     any d. Signed codes without a window and with τ ≤ 1 throughout are not shrunk at all.
-    With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code;
-    with ``inplace``, without gradients, in the memory of the coefficients.
+    With ``removed`` the layer gives what it takes away, at most λr anywhere, instead of the code.
     """
 
     def __init__(
@@ -457,27 +525,28 @@ class NeLU(nn.Module):
         dim: int | None = 1,
         window: int | None = None,
         removed: bool = False,
-        inplace: bool = False,
     ) -> None:
         super().__init__()
         self.entries = entries
         self.removed = removed
-        self.inplace = inplace
         self.nonnegative = nonnegative
         self.dim = dim
         self.window = window
         self.tau = nn.Parameter(torch.full((entries,) if per_channel else (), float(tau)))
 
+    def lam(self, d: int) -> Tensor:
+        """λ for vectors of d entries."""
+        lam: Tensor = self.tau.abs() / d**0.5  # its sign means nothing, so it cannot end below 0
+        return lam
+
     def forward(self, coeffs: Tensor) -> Tensor:
-        d = self.entries if self.dim is not None else coeffs[0].numel()
         return nelu(
             coeffs,
-            self.tau.abs() / d**0.5,  # its sign means nothing, so it cannot end below 0
+            self.lam(self.entries if self.dim is not None else coeffs[0].numel()),
             nonnegative=self.nonnegative,
             dim=self.dim,
             window=self.window,
             removed=self.removed,
-            inplace=self.inplace,
         )
 
     def extra_repr(self) -> str:

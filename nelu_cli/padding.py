@@ -1,9 +1,10 @@
 """Continuing a picture beyond its border."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["pad_image"]
+__all__ = ["pad_image", "pad_rows"]
 
 
 def pad_image(image: Tensor, left: int, right: int, top: int, bottom: int) -> Tensor:
@@ -15,3 +16,15 @@ def pad_image(image: Tensor, left: int, right: int, top: int, bottom: int) -> Te
         return F.pad(image, (left, right, top, bottom), mode=sideways)
     image = F.pad(image, (left, right, 0, 0), mode=sideways)
     return F.pad(image, (0, 0, top, bottom), mode=upright)
+
+
+def pad_rows(image: Tensor, first: int, last: int, top: int, bottom: int) -> Tensor:
+    """Rows first … last − 1 of the picture padded by so much at the top and bottom.
+
+    They are counted from the picture's first row; those still farther out repeat the outermost.
+    """
+    height = image.shape[-2]
+    places = torch.arange(first, last, device=image.device).clamp(-top, height - 1 + bottom)
+    if max(top, bottom) < height:
+        places = (height - 1) - ((height - 1) - places.abs()).abs()
+    return image.index_select(-2, places.clamp(0, height - 1))

@@ -39,7 +39,8 @@ LAYERS: dict[str, set[str]] = {
     "downloads": {"atomic"},
     "shifts": {"padding"},
     "symmetry": set(),
-    "networks": {"operators", "padding", "parallel", "symmetry"},
+    "rows": {"operators"},
+    "networks": {"operators", "padding", "parallel", "rows", "symmetry"},
     "optimizers": set(),
     "checkpoints": {"atomic", "networks"},
     "denoising": {

@@ -1,0 +1,122 @@
+"""Laws of layers that take strips of rows: the same result, whatever the strips."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from nelu_cli import operators
+from nelu_cli.networks import ResidualBlock
+from nelu_cli.operators import NeLU
+from nelu_cli.padding import pad_image, pad_rows
+from nelu_cli.rows import Convolution, Down, Residual, Rise, RowNeLU, Strip, fork, through
+
+Layer = Callable[[Strip], Strip | None]
+HEIGHT = 24
+quick = settings(deadline=None, max_examples=40)
+cuts = st.sets(st.integers(1, HEIGHT - 1)).map(lambda inner: [0, *sorted(inner), HEIGHT])
+
+
+def feature_map(channels: int, height: int = HEIGHT, width: int = 6) -> Tensor:
+    generator = torch.Generator().manual_seed(channels)
+    x = torch.randn(1, channels, height, width, dtype=torch.float64, generator=generator)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def in_strips(x: Tensor, where: list[int]) -> Iterator[Strip]:
+    for top, bottom in pairwise(where):
+        yield Strip(x[:, :, top:bottom].clone(), bottom == x.shape[2])
+
+
+def check(layer: Layer, x: Tensor, where: list[int], expected: Tensor) -> None:
+    """The strips add up to the whole result, and the last one alone says that it is the last."""
+    with torch.no_grad():
+        strips = list(through(layer, in_strips(x, where)))
+    torch.testing.assert_close(torch.cat([strip.rows for strip in strips], 2), expected)
+    assert [strip.last for strip in strips] == [False] * (len(strips) - 1) + [True]
+
+
+@quick
+@given(cuts)
+def test_convolution(where: list[int]) -> None:
+    x, kernel = feature_map(3), feature_map(3, 3, 3).expand(5, -1, -1, -1)
+    check(Convolution(kernel), x, where, F.conv2d(x, kernel, padding=1))
+
+
+@quick
+@given(cuts)
+def test_convolution_with_a_stride(where: list[int]) -> None:
+    x, kernel = feature_map(3), feature_map(3, 4, 4).expand(5, -1, -1, -1)
+    check(Convolution(kernel, stride=2), x, where, F.conv2d(x, kernel, stride=2, padding=1))
+
+
+@quick
+@given(cuts)
+def test_residual(where: list[int]) -> None:
+    torch.manual_seed(0)
+    block, x = ResidualBlock(3, 5).double().requires_grad_(False), feature_map(3)
+    check(Residual(block.first.weight, block.second.weight), x, where, block(x))
+
+
+@quick
+@given(cuts, st.integers(1, 20))
+def test_down(where: list[int], least: int) -> None:
+    x, kernel = feature_map(3), feature_map(3, 2, 2)
+    check(Down(kernel, least), x, where, F.conv2d(x, kernel, stride=2))
+
+
+@quick
+@given(cuts, cuts)
+def test_rise(where: list[int], where_coarser: list[int]) -> None:
+    codes, x = feature_map(2, 2 * HEIGHT, 12), feature_map(3)
+    weight = feature_map(2, 2, 2).expand(3, -1, -1, -1)
+    expected = F.conv_transpose2d(x, weight, stride=2) + codes
+    doubled = [2 * place - (0 < place < HEIGHT) for place in where]  # odd numbers of rows, too
+    check(Rise(in_strips(x, where_coarser), weight), codes, doubled, expected)
+
+
+@pytest.mark.parametrize("window", [1, 3, 5, 31])
+@pytest.mark.parametrize("removed", [False, True])
+@quick
+@given(cuts)
+def test_nelu(window: int, removed: bool, where: list[int]) -> None:
+    layer = NeLU(3, 0.7, window=window, removed=removed).double().requires_grad_(False)
+    u = feature_map(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nelu_cli.rows.PIECE", 40)
+        check(RowNeLU(layer, window), u, where, layer(u))
+
+
+@quick
+@given(cuts, st.integers(0, 4))
+def test_window_means(where: list[int], reach: int) -> None:
+    field = feature_map(2)[0]
+    means = operators.WindowMeans(2 * reach + 1)
+    parts = [means.push(field[:, a:b], b == HEIGHT) for a, b in pairwise(where)]
+    expected = F.avg_pool2d(field, 2 * reach + 1, 1, reach, count_include_pad=False)
+    torch.testing.assert_close(torch.cat(parts, 1), expected)
+
+
+def test_a_fork_gives_both_sides_all_strips_and_holds_none_that_both_have_seen() -> None:
+    first, second = fork(in_strips(feature_map(1), [0, 5, 7, HEIGHT]))
+    assert [next(second).rows.shape[2] for _ in range(2)] == [5, 2]
+    assert [strip.rows.shape[2] for strip in first] == [5, 2, HEIGHT - 7]
+    assert [strip.last for strip in second] == [True]
+
+
+@quick
+@given(st.integers(1, 12), st.integers(0, 6), st.integers(0, 6), st.data())
+def test_padded_rows_are_rows_of_the_padded_picture(
+    height: int, top: int, bottom: int, data: st.DataObject
+) -> None:
+    image = feature_map(2, height)
+    first = data.draw(st.integers(-top, height + bottom - 1))
+    last = data.draw(st.integers(first + 1, height + bottom))
+    whole = pad_image(image, 0, 0, top, bottom)
+    found = pad_rows(image, first, last, top, bottom)
+    torch.testing.assert_close(found, whole[:, :, first + top : last + top])
