@@ -384,6 +384,18 @@ def _through_blocks(blocks: nn.Module, strips: Iterator[Strip]) -> Iterator[Stri
     return strips
 
 
+def _raised(x: Tensor, weight: Tensor, codes: Tensor) -> Tensor:
+    """``F.conv_transpose2d(x, weight, stride=2) + codes`` for channels_last and a 2×2 kernel.
+
+    A 1×1 convolution and a sum, which is faster; its gradient is, too.
+    """
+    batch, _, height, width = x.shape
+    kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
+    cells = F.conv2d(x, kernel).movedim(1, -1).reshape(batch, height, width, 2, 2, -1)
+    total = codes.movedim(1, -1).reshape(batch, height, 2, width, 2, -1) + cells.transpose(2, 3)
+    return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
+
+
 def _shuffled(cells: Tensor, cell: int) -> Tensor:
     """``F.pixel_shuffle``, which is half as fast for channels_last, and so is what follows it."""
     batch, _, height, width = cells.shape
@@ -455,7 +467,7 @@ class DeepAutoencoder(Network):
                 x = self.down[scale](coeffs)
         x = self.decoder[-1](codes.pop())
         for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = decode(up(x) + codes.pop())
+            x = decode(_raised(x, up.get_parameter("weight"), codes.pop()))
         noise: Tensor = self.tail(x)
         return noise
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from nelu_cli import checkpoints, networks
@@ -185,6 +186,17 @@ def test_the_counter_counts() -> None:
     # head 9·4·2 at half size, tail 9·2·4, a block of two 9·2·2 each way
     config = DeepConfig(widths=(2,), blocks=(1,))
     assert macs_per_pixel(build(config)) == (9 * 4 * 2 + 9 * 2 * 4 + 2 * 2 * 9 * 2 * 2) / 4
+
+
+def test_going_up_is_a_transposed_convolution() -> None:
+    torch.manual_seed(0)
+    x, code = torch.rand(2, 6, 3, 5), torch.rand(2, 4, 6, 10)
+    weight = torch.rand(6, 4, 2, 2)
+    expected = F.conv_transpose2d(x, weight, stride=2) + code
+    x, code = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, code))
+    raised = networks._raised(x, weight, code)
+    torch.testing.assert_close(raised, expected)
+    assert raised.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
