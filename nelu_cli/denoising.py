@@ -21,7 +21,14 @@ from torch.nn import functional as F
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import strips, to_dtype
-from nelu_cli.networks import DEEP_STRIP, LEAST_ROWS, STRIP, DeepConfig, Network
+from nelu_cli.networks import (
+    DEEP_STRIP,
+    FEW_STRIPS,
+    LEAST_ROWS,
+    STRIP,
+    DeepConfig,
+    Network,
+)
 from nelu_cli.padding import pad_image
 from nelu_cli.parallel import thread_count
 from nelu_cli.symmetry import ORIENTATIONS, turned
@@ -285,7 +292,7 @@ def _working_memory(network: Network, channels: int, width: int) -> list[tuple[i
         whole = max(6 * size + sum(maps[:scale]) for scale, size in enumerate(maps))
         row = 4 * max(maps) * -(-width // 2)
         strip = max(4 * DEEP_STRIP * max(maps) // config.widths[0], LEAST_ROWS * row)
-        in_strips = 12 * strip + network.halo * row
+        in_strips = 6 * FEW_STRIPS * strip + network.halo * row
         return [(0, whole + 16 * channels), (in_strips, 16 * channels)]
     patch = config.channels * config.kernel**2
     at_once = thread_count() * max(STRIP, width + config.kernel)  # patches: a strip on each thread

@@ -48,8 +48,8 @@ DEEP_STRIP = 1 << 22
 """Entries of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
-WHOLE = 1 << 20
-"""Entries of a feature map up to which it is computed whole."""
+FEW_STRIPS = 4
+"""So many strips are done as one: each shape of a strip costs the CPU a new program at first."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
@@ -444,12 +444,8 @@ class DeepAutoencoder(Network):
     def forward(self, image: Tensor) -> Tensor:
         height, width = image.shape[-2:]
         below, right = -height % self.stride, -width % self.stride
-        entries = self.config.widths[0] * (height + below) * (width + right) // self.CELL**2
-        if not torch.is_grad_enabled() and entries > WHOLE:
-            result = torch.empty_like(image)
-            for picture, clean in zip(torch.split(image, 1), torch.split(result, 1), strict=True):
-                self._in_strips(picture, clean, below, right)
-            return result
+        if not torch.is_grad_enabled():
+            return self._in_strips(image, below, right)
         edge = self.CELL  # the head has no padding of its own, so that flat pictures stay flat
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
@@ -471,8 +467,9 @@ class DeepAutoencoder(Network):
         noise: Tensor = self.tail(x)
         return noise
 
-    def _in_strips(self, image: Tensor, result: Tensor, below: int, right: int) -> None:
-        """Write :meth:`forward` of one picture into ``result``, see :mod:`nelu_cli.rows`."""
+    def _in_strips(self, image: Tensor, below: int, right: int) -> Tensor:
+        """As :meth:`forward`, see :mod:`nelu_cli.rows`."""
+        result = torch.empty_like(image)
         height, width = image.shape[2:]
         kernel, stride = self._fast_tail()
         tail = rows.Convolution(kernel, stride)
@@ -483,13 +480,15 @@ class DeepAutoencoder(Network):
             part = pixels[:, :, : bottom - top, :width]
             torch.sub(image[:, :, top:bottom], part, out=result[:, :, top:bottom])
             top = bottom
+        return result
 
     def _heads(self, image: Tensor, below: int, right: int) -> Iterator[Strip]:
         """What the head makes of the picture, with room around each strip."""
         cell = self.CELL
         count, columns = (image.shape[2] + below) // cell, (image.shape[3] + right) // cell
-        most = DEEP_STRIP // (self.config.widths[0] * columns)
+        most = DEEP_STRIP // (len(image) * self.config.widths[0] * columns)
         most = max(LEAST_ROWS, most // LEAST_ROWS * LEAST_ROWS)
+        most = count if count <= FEW_STRIPS * most else most
         # The first strip is as much longer as the encoder's blocks will make it shorter.
         cuts = [0, *range(most + 2 * self.config.blocks[0], count - LEAST_ROWS, most), count]
 

@@ -45,7 +45,7 @@ ABOVE, BELOW = 3, 1
 
 
 class Strip(NamedTuple):
-    """The next rows of a feature map, (1, C, n, W) in channels_last."""
+    """The next rows of a feature map, (B, C, n, W) in channels_last."""
 
     rows: Tensor
     last: bool
@@ -250,17 +250,18 @@ class RowNeLU:
         self.to_sum.put(u)
         self.to_shrink.put(u)
         squares = torch.linalg.vector_norm(u.movedim(1, -1), dim=-1).square_()
-        energy = self.energies.push(squares, last)  # (1, rows, W)
-        found = energy.new_empty(2, *energy.shape[1:])
+        energy = self.energies.push(squares, last)  # (B, rows, W)
+        found = energy.new_empty(2, *energy.shape)
         for part, piece in _pieces(self.to_sum.take(energy.shape[1])):
-            found[0, part], found[1, part] = window_sums(piece, self.lam, energy[0, part])
-        energy, _ = window_quotient(*self.sums.push(found, last))  # (rows, W)
-        if not len(energy):
+            found[0, :, part], found[1, :, part] = window_sums(piece, self.lam, energy[:, part])
+        means = self.sums.push(found.flatten(0, 1), last)
+        energy, _ = window_quotient(*means.view(2, len(u), *means.shape[1:]))
+        if not energy.shape[1]:
             return None
-        code = _strip(u, len(energy), last)
-        for part, piece in _pieces(self.to_shrink.take(len(energy))):
-            result = code.rows[0, :, part].movedim(0, -1)
-            shrink(piece, self.lam, energy[part], result, removed=self.removed)
+        code = _strip(u, energy.shape[1], last)
+        for part, piece in _pieces(self.to_shrink.take(energy.shape[1])):
+            result = code.rows[:, :, part].movedim(1, -1)
+            shrink(piece, self.lam, energy[:, part], result, removed=self.removed)
         return code
 
 
@@ -269,10 +270,10 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 
 
 def _pieces(parts: list[Tensor]) -> Iterator[tuple[slice, Tensor]]:
-    """Rows in pieces (n, W, C) that fit into the cache, and which of all rows they are."""
+    """Rows in pieces (B, n, W, C) that fit into the cache, and which of all rows they are."""
     top = 0
     for rows in parts:
         for piece in torch.split(rows, max(1, PIECE // rows[:, :, 0].numel()), dim=2):
             bottom = top + piece.shape[2]
-            yield slice(top, bottom), piece[0].movedim(0, -1)
+            yield slice(top, bottom), piece.movedim(1, -1)
             top = bottom

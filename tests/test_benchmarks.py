@@ -31,7 +31,7 @@ def test_the_default_network_needs_at_most_60_thousand_multiply_adds_a_pixel(cha
 
 def test_the_share_of_nelu_is_a_share() -> None:
     network = build(DeepConfig(widths=(8, 8), blocks=(1, 1)))
-    assert 0 < speed.nelu_share(network, side=800, rounds=1) < 1
+    assert 0 < speed.nelu_share(network, side=64, rounds=1) < 1
 
 
 def test_the_peer_in_tiles_is_the_peer() -> None:

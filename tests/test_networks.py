@@ -214,7 +214,7 @@ def test_strips_change_nothing(
     with torch.enable_grad():
         whole = net(image)
     monkeypatch.setattr(networks, "STRIP", 100)
-    monkeypatch.setattr(networks, "WHOLE", 0)
+    monkeypatch.setattr(networks, "FEW_STRIPS", 1)
     monkeypatch.setattr(networks, "DEEP_STRIP", 1)
     for least in (1, 2, 3, 8, 1000):
         monkeypatch.setattr(networks, "LEAST_ROWS", least)
@@ -228,7 +228,6 @@ def test_the_fast_way_is_the_reference_to_1e5(name: str) -> None:
     image = noisy(net.config.channels, 270, 150).float()
     reference = net(image)
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "WHOLE", 0)
         patch.setattr(networks, "DEEP_STRIP", 1 << 16)
         fast = net(image)
     torch.testing.assert_close(fast, reference, rtol=0, atol=1e-5)

@@ -24,7 +24,7 @@ cuts = st.sets(st.integers(1, HEIGHT - 1)).map(lambda inner: [0, *sorted(inner),
 
 def feature_map(channels: int, height: int = HEIGHT, width: int = 6) -> Tensor:
     generator = torch.Generator().manual_seed(channels)
-    x = torch.randn(1, channels, height, width, dtype=torch.float64, generator=generator)
+    x = torch.randn(2, channels, height, width, dtype=torch.float64, generator=generator)
     return x.contiguous(memory_format=torch.channels_last)
 
 
@@ -44,14 +44,14 @@ def check(layer: Layer, x: Tensor, where: list[int], expected: Tensor) -> None:
 @quick
 @given(cuts)
 def test_convolution(where: list[int]) -> None:
-    x, kernel = feature_map(3), feature_map(3, 3, 3).expand(5, -1, -1, -1)
+    x, kernel = feature_map(3), feature_map(3, 3, 3)
     check(Convolution(kernel), x, where, F.conv2d(x, kernel, padding=1))
 
 
 @quick
 @given(cuts)
 def test_convolution_with_a_stride(where: list[int]) -> None:
-    x, kernel = feature_map(3), feature_map(3, 4, 4).expand(5, -1, -1, -1)
+    x, kernel = feature_map(3), feature_map(3, 4, 4)
     check(Convolution(kernel, stride=2), x, where, F.conv2d(x, kernel, stride=2, padding=1))
 
 
@@ -74,7 +74,7 @@ def test_down(where: list[int], least: int) -> None:
 @given(cuts, cuts)
 def test_rise(where: list[int], where_coarser: list[int]) -> None:
     codes, x = feature_map(2, 2 * HEIGHT, 12), feature_map(3)
-    weight = feature_map(2, 2, 2).expand(3, -1, -1, -1)
+    weight = feature_map(3, 2, 2).transpose(0, 1)
     expected = F.conv_transpose2d(x, weight, stride=2) + codes
     doubled = [2 * place - (0 < place < HEIGHT) for place in where]  # odd numbers of rows, too
     check(Rise(in_strips(x, where_coarser), weight), codes, doubled, expected)
@@ -95,7 +95,7 @@ def test_nelu(window: int, removed: bool, where: list[int]) -> None:
 @quick
 @given(cuts, st.integers(0, 4))
 def test_window_means(where: list[int], reach: int) -> None:
-    field = feature_map(2)[0]
+    field = feature_map(2)[0].contiguous()
     means = operators.WindowMeans(2 * reach + 1)
     parts = [means.push(field[:, a:b], b == HEIGHT) for a, b in pairwise(where)]
     expected = F.avg_pool2d(field, 2 * reach + 1, 1, reach, count_include_pad=False)
