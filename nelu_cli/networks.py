@@ -49,7 +49,7 @@ DEEP_STRIP = 1 << 22
 LEAST_ROWS = 8
 """… but at least so many rows."""
 FEW_STRIPS = 4
-"""So many strips are done as one: each shape of a strip costs the CPU a new program at first."""
+"""Where so many strips would do, one does it a little faster."""
 
 PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
