@@ -46,7 +46,7 @@ __all__ = [
     "preferred_model",
 ]
 
-DEFAULT_MEMORY: Final = 2 << 30  # bytes; with 4 GiB, 12 Mpx took 1.3 times as long
+DEFAULT_MEMORY: Final = 2 << 30  # bytes: 34 Mpx of colour in one tile
 LARGEST_PIXEL: Final = 1e38  # so that the next power of two is a float32
 
 Quality = Literal["fast", "normal", "best"]

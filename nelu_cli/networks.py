@@ -508,13 +508,10 @@ class DeepAutoencoder(Network):
         if scale == len(self.down):
             codes = self._codes(scale, strips)
         else:
-            crossing, below = rows.fork(strips)
-            below = rows.through(
-                rows.Down(self.down[scale].get_parameter("weight"), least=2), below
-            )
-            rise = rows.Rise(
-                self._decoded(scale + 1, below), self.up[scale].get_parameter("weight")
-            )
+            crossing, going_down = rows.fork(strips)
+            down = rows.Down(self.down[scale].get_parameter("weight"), least=2)
+            coarser = self._decoded(scale + 1, rows.through(down, going_down))
+            rise = rows.Rise(coarser, self.up[scale].get_parameter("weight"))
             codes = rows.through(rise, self._codes(scale, crossing))
         return _through_blocks(self.decoder[scale], codes)
 
@@ -529,7 +526,7 @@ class DeepAutoencoder(Network):
         """The last convolution, widened with zeros to 16 channels, at which CPUs are faster."""
         weight = self.tail.weight
         outputs = len(weight)
-        if outputs > 4:  # the 12 of colour
+        if outputs > 4 or not self.down:  # the 12 of colour; a single scale may have an odd size
             return F.pad(weight, (0,) * 7 + (-outputs % 8,)), 1
         # Of grey, 2×2 positions of 2×2 pixels together, in half the time.
         four = torch.stack([F.pad(weight, (b, 1 - b, a, 1 - a)) for a in (0, 1) for b in (0, 1)])

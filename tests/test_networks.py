@@ -29,6 +29,7 @@ CONFIGS: dict[str, Config] = {
     "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
     "deep colour": DeepConfig(channels=3, widths=(4, 6), blocks=(1, 0), window=1),
     "deep sides": DeepConfig(widths=(4, 6, 8), blocks=(1, 0, 0), decoder_blocks=(2, 1, 0)),
+    "deep one scale": DeepConfig(widths=(4,), blocks=(1,)),
     "deep hidden": DeepConfig(widths=(4, 6), blocks=(1, 1), hidden=(3, 8)),
     "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
     "deep kept": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="nelu-kept"),
