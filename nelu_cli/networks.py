@@ -519,7 +519,7 @@ class DeepAutoencoder(Network):
         """What crosses from the encoder to the decoder."""
         code = self.codes[scale]
         if isinstance(code, NeLU):
-            return rows.through(rows.RowNeLU(code, self.config.windows[scale]), coeffs)
+            return rows.through(rows.RowNeLU(code), coeffs)
         return (Strip(F.relu(strip.rows), strip.last) for strip in coeffs)
 
     def _fast_tail(self) -> tuple[Tensor, int]:

@@ -228,13 +228,8 @@ class _Window(NamedTuple):
 
     def _counts(self, like: Tensor) -> Tensor:
         """How many positions each window holds, (height, width)."""
-        down, across = (
-            _box_counts(
-                torch.arange(length, dtype=like.dtype, device=like.device), self.size, length
-            )
-            for length in (self.height, self.width)
-        )
-        return torch.outer(down, across)
+        down = _box_counts(like, self.size, 0, self.height, self.height)
+        return torch.outer(down, _box_counts(like, self.size, 0, self.width, self.width))
 
 
 class WindowMeans:
@@ -243,9 +238,7 @@ class WindowMeans:
     def __init__(self, size: int) -> None:
         self.size = size
         self.done = 0  # rows whose averages are known
-        self.held: Tensor | None = (
-            None  # the last rows, from done − reach on; zeros above the first
-        )
+        self.held: Tensor | None = None  # the rows from done − reach on; zeros above the first
 
     def push(self, rows: Tensor, last: bool) -> Tensor:
         """Add the next rows, (K, n, width); return those averages that are known now."""
@@ -256,11 +249,9 @@ class WindowMeans:
         count = max(0, held.shape[1] - (reach if last else 2 * reach))
         self.held = held[:, count:]
         padded = F.pad(held[:, : count + 2 * reach], (reach, reach, 0, reach if last else 0))
-        places = torch.arange(max(self.done + count, width), dtype=rows.dtype, device=rows.device)
-        height = self.done + count if last else None
-        down = _box_counts(places[self.done : self.done + count], self.size, height)
-        self.done += count
-        across = _box_counts(places[:width], self.size, width)
+        first, self.done = self.done, self.done + count
+        down = _box_counts(rows, self.size, first, self.done, self.done if last else None)
+        across = _box_counts(rows, self.size, 0, width, width)
         return _box_sum(padded, self.size).div_(torch.outer(down, across))
 
 
@@ -276,9 +267,9 @@ def _box_sum(padded: Tensor, size: int) -> Tensor:
     return total
 
 
-def _box_counts(places: Tensor, size: int, length: int | None) -> Tensor:
-    """How many of ``length`` places (None: of as many as needed) are within reach of each."""
-    reach = size // 2
+def _box_counts(like: Tensor, size: int, first: int, last: int, length: int | None) -> Tensor:
+    """How many of ``length`` places (None: no end in sight) are in reach of first … last − 1."""
+    places, reach = torch.arange(first, last, dtype=like.dtype, device=like.device), size // 2
     below = places + reach if length is None else (places + reach).clamp(max=length - 1)
     return below - (places - reach).clamp(min=0) + 1
 

@@ -237,12 +237,14 @@ class Rise:
 
 
 class RowNeLU:
-    """The layer, of signed codes and with that window: see :func:`nelu_cli.operators.nelu`."""
+    """A layer of signed codes with a window: see :func:`nelu_cli.operators.nelu`."""
 
-    def __init__(self, layer: NeLU, window: int) -> None:
+    def __init__(self, layer: NeLU) -> None:
+        if layer.window is None or layer.nonnegative:
+            raise ValueError("strips of rows need NeLU with a window and signed codes")
         self.removed = layer.removed
         self.lam = lam_of_entries(layer.lam(layer.entries), layer.entries)
-        self.energies, self.sums = WindowMeans(window), WindowMeans(window)
+        self.energies, self.sums = WindowMeans(layer.window), WindowMeans(layer.window)
         self.to_sum, self.to_shrink = Queue(), Queue()  # coefficients that wait for either
 
     def __call__(self, strip: Strip) -> Strip | None:

@@ -1,5 +1,6 @@
 """Laws of layers that take strips of rows: the same result, whatever the strips."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -89,7 +90,13 @@ def test_nelu(window: int, removed: bool, where: list[int]) -> None:
     u = feature_map(3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nelu_cli.rows.PIECE", 40)
-        check(RowNeLU(layer, window), u, where, layer(u))
+        check(RowNeLU(layer), u, where, layer(u))
+
+
+@pytest.mark.parametrize("layer", [NeLU(3), NeLU(3, window=3, nonnegative=True)])
+def test_nelu_that_strips_do_not_know_is_refused(layer: NeLU) -> None:
+    with pytest.raises(ValueError, match="a window and signed codes"):
+        RowNeLU(layer)
 
 
 @quick
@@ -103,9 +110,13 @@ def test_window_means(where: list[int], reach: int) -> None:
 
 
 def test_a_fork_gives_both_sides_all_strips_and_holds_none_that_both_have_seen() -> None:
-    first, second = fork(in_strips(feature_map(1), [0, 5, 7, HEIGHT]))
+    first, second = fork(in_strips(feature_map(1), [0, 1, 6, 8, HEIGHT]))
+    seen = weakref.ref(next(first).rows)
+    assert seen() is not None
+    next(second)
+    assert seen() is None
     assert [next(second).rows.shape[2] for _ in range(2)] == [5, 2]
-    assert [strip.rows.shape[2] for strip in first] == [5, 2, HEIGHT - 7]
+    assert [strip.rows.shape[2] for strip in first] == [5, 2, HEIGHT - 8]
     assert [strip.last for strip in second] == [True]
 
 
