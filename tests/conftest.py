@@ -1,11 +1,16 @@
 """What tests of several commands share."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nelu_cli.cli import run
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, which some of them press.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Nelu = Callable[..., tuple[int, str, str]]
 
