@@ -30,13 +30,12 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import parser, picture, show
-from nelu_cli import rows
-from nelu_cli.allocator import keep_freed_memory
-from nelu_cli.denoising import Quality, denoise, load_model
-from nelu_cli.networks import Network, PaperAutoencoder
-from nelu_cli.padding import pad_image
-from nelu_cli.shifts import every_shift, shift_average
-from nelu_cli.tiling import choose_tile, plan_tiles, run_tiled
+from nelu_cli.networks import Network, PaperAutoencoder, rows
+from nelu_cli.networks.padding import pad_image
+from nelu_cli.runtime.allocator import keep_freed_memory
+from nelu_cli.runtime.pipeline import Quality, denoise, load_model
+from nelu_cli.runtime.shifts import every_shift, shift_average
+from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled
 
 Pixels = NDArray[np.uint8]
 Run = Callable[[Pixels], object]

@@ -17,10 +17,10 @@ from torch import nn
 
 from benchmarks.common import parser, picture, show
 from nelu_cli.cli.train import DEFAULTS
+from nelu_cli.data.patches import PatchSource
 from nelu_cli.networks import FLAGSHIP, Config, PaperConfig, build
-from nelu_cli.optimizers import parameter_optimizers
-from nelu_cli.patches import PatchSource
 from nelu_cli.training import TrainConfig
+from nelu_cli.training.optimizers import parameter_optimizers
 
 NETWORKS: dict[str, Config] = {
     "deep, grey": FLAGSHIP,

@@ -10,12 +10,12 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "denoise", "load_model"]
 
 if TYPE_CHECKING:
-    from nelu_cli.denoising import denoise, load_model
+    from nelu_cli.runtime.pipeline import denoise, load_model
 
 
 def __getattr__(name: str) -> Any:
     if name in ("denoise", "load_model"):
-        from nelu_cli import denoising
+        from nelu_cli.runtime import pipeline
 
-        return getattr(denoising, name)
+        return getattr(pipeline, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 import numpy as np
-from nelu_cli.allocator import keep_freed_memory
+from nelu_cli.runtime.allocator import keep_freed_memory
 
 def faults(megabytes):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
-from nelu_cli import checkpoints, denoising, images
-from nelu_cli.batch import Outcome
+from nelu_cli import checkpoints, images
 from nelu_cli.cli import denoise_files, run
+from nelu_cli.cli.reporting import progress, stderr_console
 from nelu_cli.cli.sizes import parse_bytes, parse_count
 from nelu_cli.errors import UsageError
+from nelu_cli.files.plan import Outcome
 from nelu_cli.networks import DeepConfig, build
-from nelu_cli.reporting import progress, stderr_console
+from nelu_cli.runtime import pipeline as denoising
 
 PROJECT = Path(__file__).parent.parent
 

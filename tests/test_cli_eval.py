@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nelu_cli import downloads
+from nelu_cli.data import downloads
 
 Nelu = Callable[..., tuple[int, str, str]]
 

@@ -10,9 +10,11 @@ import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 
-from nelu_cli import datasets, downloads
-from nelu_cli.datasets import NoiseKind, add_noise, find, load_clean, load_pixels, noise_seed
+from nelu_cli.data import downloads
+from nelu_cli.data import sets as datasets
+from nelu_cli.data.sets import find, load_clean, load_pixels
 from nelu_cli.errors import DatasetError
+from nelu_cli.noise import NoiseKind, add_noise, noise_seed
 
 KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 

@@ -18,8 +18,12 @@ from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import nelu_cli
-from nelu_cli import checkpoints, denoising, parallel
-from nelu_cli.denoising import (
+from nelu_cli import checkpoints
+from nelu_cli.errors import CheckpointError, ImageError, UsageError
+from nelu_cli.networks import FLAGSHIP, Config, DeepConfig, Network, PaperConfig, build, parallel
+from nelu_cli.networks.symmetry import Symmetry
+from nelu_cli.runtime import pipeline as denoising
+from nelu_cli.runtime.pipeline import (
     Model,
     Quality,
     denoise,
@@ -28,9 +32,6 @@ from nelu_cli.denoising import (
     flip_average,
     load_model,
 )
-from nelu_cli.errors import CheckpointError, ImageError, UsageError
-from nelu_cli.networks import FLAGSHIP, Config, DeepConfig, Network, PaperConfig, build
-from nelu_cli.symmetry import Symmetry
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nelu_cli import downloads
-from nelu_cli.downloads import CATALOGUE, Fetched, PublicSet, fetch, verified
+from nelu_cli.data import downloads
+from nelu_cli.data.downloads import CATALOGUE, Fetched, PublicSet, fetch, verified
 from nelu_cli.errors import DatasetError, UsageError
 
 FILES = {f"{i:02}.png": f"picture {i} ".encode() * 500 for i in range(5)}

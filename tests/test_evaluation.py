@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from nelu_cli import datasets, figures
-from nelu_cli.datasets import ImageSet
+from nelu_cli.data import sets as datasets
+from nelu_cli.data.sets import ImageSet
 from nelu_cli.errors import DatasetError, NeluError, UsageError
 from nelu_cli.evaluation import (
     BASELINES,
@@ -27,11 +27,13 @@ from nelu_cli.evaluation import (
     Results,
     baseline,
     evaluate,
+    figures,
     labels,
     paper_rows,
     psnr,
     ssim,
 )
+from nelu_cli.noise import add_noise, noise_seed
 
 
 def smooth(height: int = 48, width: int = 40, channels: int = 1, shift: float = 0) -> FloatImage:
@@ -76,7 +78,7 @@ def test_psnr_of_equal_images_is_infinite_and_ssim_one() -> None:
 
 def test_ssim_is_the_mean_over_channels() -> None:
     clean = smooth(channels=3)
-    noisy = datasets.add_noise(clean, "gaussian", 25, seed=1)
+    noisy = add_noise(clean, "gaussian", 25, seed=1)
     single = [ssim(clean[..., c : c + 1], noisy[..., c : c + 1]) for c in range(3)]
     assert ssim(clean, noisy) == pytest.approx(np.mean(single))
 
@@ -222,8 +224,8 @@ def test_noisy_bsd68_is_that_of_the_papers_table() -> None:
         values = []
         for path in images.paths:
             clean = datasets.load_clean(path, 1)
-            seed = datasets.noise_seed(path.name, sigma, 0)
-            values.append(psnr(clean, datasets.add_noise(clean, "gaussian", sigma, seed)))
+            seed = noise_seed(path.name, sigma, 0)
+            values.append(psnr(clean, add_noise(clean, "gaussian", sigma, seed)))
         assert np.mean(values) == pytest.approx(expected, abs=0.011)
 
 
@@ -236,7 +238,7 @@ def test_baseline_takes_noise_out(name: str, channels: int) -> None:
     if name == "bm3d":
         pytest.importorskip("bm3d")
     clean = smooth(channels=channels)
-    noisy = datasets.add_noise(clean, "gaussian", 25, seed=3)
+    noisy = add_noise(clean, "gaussian", 25, seed=3)
     before = noisy.copy()
     estimate = baseline(name).denoise(noisy, 25)
     assert estimate.shape == clean.shape
@@ -246,7 +248,7 @@ def test_baseline_takes_noise_out(name: str, channels: int) -> None:
 
 @pytest.mark.parametrize("name", ["wavelet", "nlm", "tv"])
 def test_blind_baseline_does_not_look_at_the_true_level(name: str) -> None:
-    noisy = datasets.add_noise(smooth(), "gaussian", 25, seed=3)
+    noisy = add_noise(smooth(), "gaussian", 25, seed=3)
     blind, told = baseline(name), baseline(f"{name}-told")
     assert (blind.note, told.note) == ("blind", "told σ")
     assert np.array_equal(blind.denoise(noisy, 1), blind.denoise(noisy, 99))

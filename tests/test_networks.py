@@ -19,11 +19,13 @@ from nelu_cli.networks import (
     PaperConfig,
     ResidualBlock,
     build,
+    deep,
     hidden_channels,
     is_idle,
+    paper,
 )
+from nelu_cli.networks.padding import pad_image
 from nelu_cli.operators import NeLU
-from nelu_cli.padding import pad_image
 
 CONFIGS: dict[str, Config] = {
     "deep": DeepConfig(widths=(4, 6, 8), blocks=(1, 1, 1)),
@@ -195,7 +197,7 @@ def test_going_up_is_a_transposed_convolution() -> None:
     weight = torch.rand(6, 4, 2, 2)
     expected = F.conv_transpose2d(x, weight, stride=2) + code
     x, code = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, code))
-    raised = networks._raised(x, weight, code)
+    raised = deep._raised(x, weight, code)
     torch.testing.assert_close(raised, expected)
     assert raised.is_contiguous(memory_format=torch.channels_last)
 
@@ -214,11 +216,11 @@ def test_strips_change_nothing(
     image = noisy(net.config.channels, *size)
     with torch.enable_grad():
         whole = net(image)
-    monkeypatch.setattr(networks, "STRIP", 100)
-    monkeypatch.setattr(networks, "FEW_STRIPS", 1)
-    monkeypatch.setattr(networks, "DEEP_STRIP", 1)
+    monkeypatch.setattr(paper, "STRIP", 100)
+    monkeypatch.setattr(deep, "FEW_STRIPS", 1)
+    monkeypatch.setattr(deep, "DEEP_STRIP", 1)
     for least in (1, 2, 3, 8, 1000):
-        monkeypatch.setattr(networks, "LEAST_ROWS", least)
+        monkeypatch.setattr(deep, "LEAST_ROWS", least)
         with torch.no_grad():
             torch.testing.assert_close(net(image), whole)
 
@@ -229,7 +231,7 @@ def test_the_fast_way_is_the_reference_to_1e5(name: str) -> None:
     image = noisy(net.config.channels, 270, 150).float()
     reference = net(image)
     with torch.inference_mode(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(networks, "DEEP_STRIP", 1 << 16)
+        patch.setattr(deep, "DEEP_STRIP", 1 << 16)
         fast = net(image)
     torch.testing.assert_close(fast, reference, rtol=0, atol=1e-5)
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from nelu_cli.networks import DeepConfig, PaperConfig, build
-from nelu_cli.optimizers import Muon, orthogonalise, parameter_optimizers
+from nelu_cli.training.optimizers import Muon, orthogonalise, parameter_optimizers
 
 SMALL = DeepConfig(widths=(8, 12), blocks=(1, 1))
 

@@ -25,61 +25,31 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "nelu_cli"
 
 LAYERS: dict[str, set[str]] = {
-    # What each module may import from the package besides ``errors``; data flows one way.
+    # What each room may import from the package besides ``errors``; data flows one way.
     "errors": set(),
-    "allocator": set(),
     "atomic": set(),
-    "batch": set(),
     "operators": set(),
-    "padding": set(),
-    "parallel": set(),
-    "reporting": set(),
-    "tiling": set(),
-    "images": {"atomic"},
-    "downloads": {"atomic"},
-    "shifts": {"padding"},
-    "symmetry": set(),
-    "rows": {"operators"},
-    "networks": {"operators", "padding", "parallel", "rows", "symmetry"},
-    "optimizers": set(),
+    "noise": set(),
+    "networks": {"operators"},
     "checkpoints": {"atomic", "networks"},
-    "denoising": {
-        "checkpoints",
-        "images",
-        "networks",
-        "padding",
-        "parallel",
-        "symmetry",
-        "tiling",
-    },
-    "datasets": {"downloads", "images"},
-    "patches": {"datasets"},
-    "evaluation": {"datasets", "denoising"},
-    "figures": {"atomic", "evaluation"},
-    "training": {
-        "atomic",
-        "checkpoints",
-        "datasets",
-        "evaluation",
-        "figures",
-        "networks",
-        "optimizers",
-        "patches",
-        "symmetry",
-    },
+    "images": {"atomic"},
+    "runtime": {"checkpoints", "images", "networks"},
+    "files": {"atomic", "images", "runtime"},
+    "data": {"atomic", "images", "noise"},
+    "evaluation": {"atomic", "data", "noise", "runtime"},
+    "training": {"atomic", "checkpoints", "data", "evaluation", "networks", "noise"},
     "experiments": {
         "atomic",
         "checkpoints",
-        "datasets",
-        "denoising",
+        "data",
         "evaluation",
-        "figures",
         "networks",
+        "noise",
         "operators",
-        "shifts",
+        "runtime",
     },
 }
-WITHOUT_TORCH = ["atomic", "batch", "cli", "datasets", "downloads", "errors", "images", "reporting"]
+WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise"]
 FREE = {"__init__", "__main__", "cli"}  # may import anything (cli: inside functions)
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-7]|10[0-7]|[34]8;)[\d;]*m")
 
@@ -252,7 +222,7 @@ def test_no_command_shows_the_help() -> None:
 
 def test_no_color_is_honoured() -> None:
     bar = (
-        "import sys; from nelu_cli.reporting import progress; sys.stderr = sys.stdout\n"
+        "import sys; from nelu_cli.cli.reporting import progress; sys.stderr = sys.stdout\n"
         "with progress('', 1) as advance: advance()"
     )
     assert COLOUR.search(run("-c", bar, FORCE_COLOR="1"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nelu_cli.networks import PaperConfig, build
-from nelu_cli.parallel import map_in_threads
+from nelu_cli.networks.parallel import map_in_threads
 
 
 @pytest.fixture(autouse=True, params=[1, 2])
@@ -71,7 +71,7 @@ def test_the_number_of_threads_is_as_before(threads: int, fails: bool) -> None:
 def test_the_paper_network_is_the_same_on_any_number_of_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nelu_cli.networks.STRIP", 64)
+    monkeypatch.setattr("nelu_cli.networks.paper.STRIP", 64)
     network = build(PaperConfig(filters=12, kernel=5, stride=2)).eval()
     image = torch.rand(2, 1, 37, 41)
     found = network(image)

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from nelu_cli import patches
+from nelu_cli.data import patches
+from nelu_cli.data.patches import Batch, PatchSource, Pixels, load_pictures
 from nelu_cli.errors import DatasetError
-from nelu_cli.patches import Batch, PatchSource, Pixels, load_pictures
 
 
 def random_picture(height: int, width: int, channels: int = 1, seed: int = 0) -> Pixels:

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from nelu_cli import operators
 from nelu_cli.networks import ResidualBlock
+from nelu_cli.networks.padding import pad_image, pad_rows
+from nelu_cli.networks.rows import Convolution, Down, Residual, Rise, RowNeLU, Strip, fork, through
 from nelu_cli.operators import NeLU
-from nelu_cli.padding import pad_image, pad_rows
-from nelu_cli.rows import Convolution, Down, Residual, Rise, RowNeLU, Strip, fork, through
 
 Layer = Callable[[Strip], Strip | None]
 HEIGHT = 24
@@ -89,7 +89,7 @@ def test_nelu(window: int, removed: bool, where: list[int]) -> None:
     layer = NeLU(3, 0.7, window=window, removed=removed).double().requires_grad_(False)
     u = feature_map(3)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nelu_cli.rows.PIECE", 40)
+        patch.setattr("nelu_cli.networks.rows.PIECE", 40)
         check(RowNeLU(layer), u, where, layer(u))
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from nelu_cli.networks import PaperActivation, PaperAutoencoder, PaperConfig
-from nelu_cli.shifts import every_shift, shift_average
+from nelu_cli.runtime.shifts import every_shift, shift_average
 
 
 def random_image(channels: int = 1, height: int = 19, width: int = 23) -> Tensor:

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from nelu_cli.networks import DeepConfig, Network, build
+from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry, turned
 from nelu_cli.operators import NeLU
-from nelu_cli.optimizers import OptimizerName, parameter_optimizers
-from nelu_cli.symmetry import ORIENTATIONS, Symmetry, turned
+from nelu_cli.training.optimizers import OptimizerName, parameter_optimizers
 
 CONFIGS = [
     DeepConfig(widths=(8, 16), blocks=(1, 1), symmetric=True),

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nelu_cli.denoising import flip_average
 from nelu_cli.errors import UsageError
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
-from nelu_cli.shifts import shift_average
-from nelu_cli.tiling import choose_tile, plan_tiles, run_tiled, stream_tiles
+from nelu_cli.runtime.pipeline import flip_average
+from nelu_cli.runtime.shifts import shift_average
+from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled, stream_tiles
 
 sides = st.integers(1, 90)
 

@@ -19,13 +19,14 @@ import pytest
 import torch
 from PIL import Image
 
-from nelu_cli import checkpoints, cli, training
+from nelu_cli import checkpoints, cli
+from nelu_cli.data.patches import Batch
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock
-from nelu_cli.optimizers import OptimizerName
-from nelu_cli.patches import Batch
-from nelu_cli.symmetry import Symmetry
+from nelu_cli.networks.symmetry import Symmetry
 from nelu_cli.training import Event, TrainConfig, train
+from nelu_cli.training import loop as training
+from nelu_cli.training.optimizers import OptimizerName
 
 TINY_DEEP = DeepConfig(widths=(4, 4), blocks=(1, 1), window=3)
 TINY_PAPER = PaperConfig(filters=8, kernel=5, stride=4)

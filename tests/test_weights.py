@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nelu_cli import checkpoints, datasets, denoising
-from nelu_cli.denoising import Model, denoise, load_model
+from nelu_cli import checkpoints
+from nelu_cli.data import sets as datasets
 from nelu_cli.evaluation import psnr
+from nelu_cli.runtime import pipeline as denoising
+from nelu_cli.runtime.pipeline import Model, denoise, load_model
 
 FloatImage = NDArray[np.float32]
 

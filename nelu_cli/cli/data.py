@@ -32,7 +32,9 @@ def fetch(
 
     What is there already is not fetched again: after an interruption repeat the command.
     """
-    from nelu_cli import datasets, downloads, reporting
+    from nelu_cli.cli import reporting
+    from nelu_cli.data import downloads
+    from nelu_cli.data import sets as datasets
 
     known = [downloads.lookup(name) for name in names]  # refuse an unknown name before any work
     for public in known:
@@ -47,7 +49,9 @@ def list_sets(data_dir: DataDir = None) -> None:
     """List the public sets, their sources, and which are here."""
     from rich.table import Table
 
-    from nelu_cli import datasets, downloads, reporting
+    from nelu_cli.cli import reporting
+    from nelu_cli.data import downloads
+    from nelu_cli.data import sets as datasets
     from nelu_cli.errors import DatasetError
 
     table = Table("set", "what", "files", "where", box=None, pad_edge=False, header_style="bold")

@@ -16,10 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from nelu_cli import images
-from nelu_cli.allocator import keep_freed_memory
 from nelu_cli.atomic import atomic_file
-from nelu_cli.batch import STDIO, Job, Outcome, Plan, plan_jobs, read_once
-from nelu_cli.denoising import (
+from nelu_cli.cli.reporting import Advance, noise_map_png, progress, stderr_console
+from nelu_cli.errors import ImageError, NeluError, UsageError
+from nelu_cli.files.plan import STDIO, Job, Outcome, Plan, plan_jobs, read_once
+from nelu_cli.images import EXTENSIONS, Header, Picture
+from nelu_cli.images.convert import check_size, fit
+from nelu_cli.images.picture import Refusal, upright
+from nelu_cli.runtime.allocator import keep_freed_memory
+from nelu_cli.runtime.pipeline import (
     Model,
     Quality,
     denoise_pixels,
@@ -28,12 +33,7 @@ from nelu_cli.denoising import (
     load_model,
     preferred_model,
 )
-from nelu_cli.errors import ImageError, NeluError, UsageError
-from nelu_cli.images import EXTENSIONS, Header, Picture
-from nelu_cli.images.convert import check_size, fit
-from nelu_cli.images.picture import Refusal, upright
-from nelu_cli.reporting import Advance, noise_map_png, progress, stderr_console
-from nelu_cli.tiling import TileProgress
+from nelu_cli.runtime.tiling import TileProgress
 
 __all__ = [
     "ModelChoice",

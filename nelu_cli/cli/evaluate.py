@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from nelu_cli.datasets import ImageSet
+    from nelu_cli.data.sets import ImageSet
     from nelu_cli.evaluation import Comparison, Mean, Method, Results
 
     Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
@@ -95,7 +95,10 @@ def evaluate(
 
     The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
     """
-    from nelu_cli import datasets, evaluation, figures, reporting
+    from nelu_cli import evaluation
+    from nelu_cli.cli import reporting
+    from nelu_cli.data import sets as datasets
+    from nelu_cli.evaluation import figures
 
     levels = _levels(sigmas)
     if channels == 2:
@@ -145,7 +148,7 @@ def evaluate(
 
 def _warn_of_other_files(images: "ImageSet", notes: "Console") -> None:
     """A set with a public name should be that set, whole: else its numbers do not compare."""
-    from nelu_cli import downloads
+    from nelu_cli.data import downloads
 
     if images.name in downloads.CATALOGUE:
         total = len(downloads.CATALOGUE[images.name].checksums)
@@ -192,8 +195,8 @@ def _models(
         return [], channels or _channels_of(paths)
     import torch
 
-    from nelu_cli.denoising import load_model
     from nelu_cli.evaluation import model_method
+    from nelu_cli.runtime.pipeline import load_model
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -227,7 +230,7 @@ def _channels_of(paths: Sequence[Path]) -> int:
 
 
 def _saver(folder: Path) -> Callable[["Comparison"], None]:
-    from nelu_cli.figures import save_comparison
+    from nelu_cli.evaluation.figures import save_comparison
 
     return lambda comparison: save_comparison(comparison, folder)
 

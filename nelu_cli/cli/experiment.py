@@ -107,7 +107,7 @@ def _config(name: str, chosen: "Experiment[Any]", given: Mapping[str, Any], quic
 
 
 def _run(name: str, chosen: "Experiment[Any]", config: Any, out: Path | None) -> None:
-    from nelu_cli import reporting
+    from nelu_cli.cli import reporting
 
     folder = out or Path("experiments") / name
     with reporting.progress(name, 1.0) as advance:
@@ -136,7 +136,7 @@ def _print(name: str, result: "Result", folder: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from nelu_cli import reporting
+    from nelu_cli.cli import reporting
 
     console = reporting.stdout_console()
     table = Table(
@@ -158,7 +158,7 @@ def _print(name: str, result: "Result", folder: Path) -> None:
 def _print_catalogue() -> None:
     from rich.table import Table
 
-    from nelu_cli import reporting
+    from nelu_cli.cli import reporting
     from nelu_cli.experiments import CATALOGUE
 
     table = Table("name", "takes", "what", box=None, pad_edge=False, header_style="bold")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from nelu_cli.batch import STDIO, Outcome, collect, read_once
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import CheckpointError, ImageError, NeluError, UsageError
+from nelu_cli.files.plan import STDIO, Outcome, collect, read_once
 
 if TYPE_CHECKING:
     from nelu_cli.cli.denoise_files import ModelChoice
@@ -37,7 +37,7 @@ def info(
     """
     from nelu_cli import images
     from nelu_cli.cli.denoise_files import ModelChoice
-    from nelu_cli.reporting import stderr_console, stdout_console
+    from nelu_cli.cli.reporting import stderr_console, stdout_console
 
     limit = parse_count(max_pixels, "--max-pixels")
     if STDIO in files and len(files) > 1:
@@ -69,7 +69,7 @@ def info(
 def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[str, Any]:
     from nelu_cli import images
     from nelu_cli.cli.denoise_files import header_record, noise_record
-    from nelu_cli.denoising import estimate_noise
+    from nelu_cli.runtime.pipeline import estimate_noise
 
     name = STDIO if path is None else str(path)
     source = read_once(path)

@@ -21,7 +21,7 @@ def models(
     from rich.text import Text
 
     from nelu_cli import checkpoints
-    from nelu_cli.reporting import stdout_console
+    from nelu_cli.cli.reporting import stdout_console
 
     headers = [
         checkpoints.read_header(each) for each in ([name] if name else checkpoints.bundled())

@@ -191,8 +191,8 @@ def train(
 
     import torch
 
-    from nelu_cli.allocator import keep_freed_memory
     from nelu_cli.networks import FLAGSHIP, PaperConfig
+    from nelu_cli.runtime.allocator import keep_freed_memory
     from nelu_cli.training import TrainConfig, load_run
 
     keep_freed_memory()
@@ -257,7 +257,7 @@ class _Display:
     def __init__(self, quiet: bool) -> None:
         from rich.live import Live
 
-        from nelu_cli.reporting import stderr_console
+        from nelu_cli.cli.reporting import stderr_console
 
         self.quiet = quiet
         self.console = stderr_console()
@@ -293,7 +293,7 @@ class _Display:
 
 
 def _default_data(data_dir: Path | None) -> tuple[str, ...]:
-    from nelu_cli.datasets import SAMPLES, find
+    from nelu_cli.data.sets import SAMPLES, find
     from nelu_cli.errors import DatasetError
 
     try:

@@ -165,7 +165,7 @@ def draw_comparison(comparison: "Comparison") -> "Figure":
     import numpy as np
 
     from nelu_cli.evaluation import NOISY
-    from nelu_cli.figures import detail
+    from nelu_cli.evaluation.figures import detail
 
     rows, columns = detail(comparison.clean)
     shown = {NOISY: comparison.noisy, **comparison.estimates}

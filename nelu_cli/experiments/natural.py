@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nelu_cli import datasets, evaluation
+from nelu_cli import evaluation
 from nelu_cli.checkpoints import load
-from nelu_cli.denoising import load_model
+from nelu_cli.data import sets as datasets
 from nelu_cli.errors import DatasetError, UsageError
 from nelu_cli.evaluation import NOISY, Comparison, Method, Results, model_method
 from nelu_cli.experiments.results import (
@@ -31,8 +31,10 @@ from nelu_cli.experiments.results import (
     silent,
 )
 from nelu_cli.networks import PaperAutoencoder
+from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.operators import nelu
-from nelu_cli.shifts import every_shift, shift_average
+from nelu_cli.runtime.pipeline import load_model
+from nelu_cli.runtime.shifts import every_shift, shift_average
 
 __all__ = [
     "EXPERIMENTS",
@@ -154,8 +156,8 @@ def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> 
     scores: dict[str, list[list[float]]] = {name: [] for name in denoisers}
     for path in images.paths:
         clean = datasets.load_clean(path, 1)
-        seed = datasets.noise_seed(path.name, config.sigma255, config.seed)
-        noisy = datasets.add_noise(clean, "gaussian", config.sigma255, seed)
+        seed = noise_seed(path.name, config.sigma255, config.seed)
+        noisy = add_noise(clean, "gaussian", config.sigma255, seed)
         tensor = torch.from_numpy(noisy[..., 0])[None, None]
         for name, (denoise, stride) in denoisers.items():
             estimates = _estimates(denoise, tensor, stride, config.seed)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from nelu_cli.padding import pad_image
+from nelu_cli.networks.padding import pad_image
 
 __all__ = ["every_shift", "shift_average"]
 

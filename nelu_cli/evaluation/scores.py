@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nelu_cli import datasets
+from nelu_cli.data import sets as datasets
 from nelu_cli.errors import DatasetError, NeluError, UsageError
+from nelu_cli.noise import NoiseKind, add_noise, noise_seed
 
 if TYPE_CHECKING:
-    from nelu_cli.denoising import Model, Quality
+    from nelu_cli.runtime.pipeline import Model, Quality
 
 __all__ = [
     "BASELINES",
@@ -214,7 +215,7 @@ def evaluate(
     sigmas: Sequence[float],
     *,
     channels: int = 1,
-    noise: datasets.NoiseKind = "gaussian",
+    noise: NoiseKind = "gaussian",
     seed: int = 0,
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -241,9 +242,7 @@ def evaluate(
         if min(clean.shape[:2]) < SSIM_SIDE:
             raise DatasetError(f"{path}: SSIM needs at least {SSIM_SIDE}×{SSIM_SIDE} pixels")
         for sigma in sigmas:
-            noisy = datasets.add_noise(
-                clean, noise, sigma, datasets.noise_seed(path.name, sigma, seed)
-            )
+            noisy = add_noise(clean, noise, sigma, noise_seed(path.name, sigma, seed))
             here = [Score(NOISY, sigma, image, psnr(clean, noisy), ssim(clean, noisy))]
             estimates = {}
             for method in methods:
@@ -289,7 +288,7 @@ def labels(paths: Sequence[Path]) -> list[str]:
 
 def model_method(name: str, model: "Model", *, quality: "Quality" = "normal") -> Method:
     """One of our networks as a row: it is never told σ."""
-    from nelu_cli.denoising import denoise
+    from nelu_cli.runtime.pipeline import denoise
 
     def run(noisy: FloatImage, sigma255: float) -> FloatImage:
         return denoise(noisy, model, quality=quality)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from nelu_cli.datasets import load_pixels
+from nelu_cli.data.sets import load_pixels
 from nelu_cli.errors import DatasetError
 
 __all__ = ["Batch", "PatchSource", "load_pictures"]

@@ -21,18 +21,13 @@ from torch.nn import functional as F
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.images import strips, to_dtype
-from nelu_cli.networks import (
-    DEEP_STRIP,
-    FEW_STRIPS,
-    LEAST_ROWS,
-    STRIP,
-    DeepConfig,
-    Network,
-)
-from nelu_cli.padding import pad_image
-from nelu_cli.parallel import thread_count
-from nelu_cli.symmetry import ORIENTATIONS, turned
-from nelu_cli.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
+from nelu_cli.networks import DeepConfig, Network
+from nelu_cli.networks.deep import DEEP_STRIP, FEW_STRIPS, LEAST_ROWS
+from nelu_cli.networks.padding import pad_image
+from nelu_cli.networks.paper import STRIP
+from nelu_cli.networks.parallel import thread_count
+from nelu_cli.networks.symmetry import ORIENTATIONS, turned
+from nelu_cli.runtime.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
 
 __all__ = [
     "DEFAULT_MEMORY",
@@ -66,7 +61,8 @@ class Model:
     @property
     def channels(self) -> int:
         """1: for any picture, channel by channel; 3: for colour pictures."""
-        return self.network.config.channels
+        channels: int = self.network.config.channels
+        return channels
 
 
 def load_model(name: str | Path | None = None, *, channels: int = 1, device: str = "auto") -> Model:

@@ -160,7 +160,7 @@ def _checked(mirror: str) -> str:
 
 @cache
 def _checksums(name: str) -> Mapping[str, str]:
-    text = (importlib.resources.files("nelu_cli") / "checksums" / f"{name}.sha256").read_text()
+    text = (importlib.resources.files("nelu_cli.data") / "checksums" / f"{name}.sha256").read_text()
     entries = {}
     for line in text.splitlines():
         match = _CHECKSUM_LINE.fullmatch(line)

@@ -25,10 +25,11 @@ from torch import distributed as dist
 from nelu_cli import __version__, checkpoints
 from nelu_cli.atomic import atomic_file
 from nelu_cli.checkpoints import TrainingRecord
-from nelu_cli.datasets import ImageSet, add_noise, find, load_clean, noise_seed
+from nelu_cli.data.patches import Batch, PatchSource, load_pictures
+from nelu_cli.data.sets import ImageSet, find, load_clean
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.evaluation import psnr
-from nelu_cli.figures import training_curve
+from nelu_cli.evaluation.figures import training_curve
 from nelu_cli.networks import (
     Config,
     DeepConfig,
@@ -39,9 +40,9 @@ from nelu_cli.networks import (
     hidden_channels,
     is_idle,
 )
-from nelu_cli.optimizers import OptimizerName, parameter_optimizers
-from nelu_cli.patches import Batch, PatchSource, load_pictures
-from nelu_cli.symmetry import ORIENTATIONS, Symmetry
+from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry
+from nelu_cli.noise import add_noise, noise_seed
+from nelu_cli.training.optimizers import OptimizerName, parameter_optimizers
 
 __all__ = ["Event", "Loss", "Schedule", "TrainConfig", "load_run", "train"]
 

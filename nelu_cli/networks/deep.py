@@ -1,14 +1,4 @@
-"""The two families of denoising auto-encoders, both built on NeLU.
-
-Every network maps (B, C, H, W) of any size to the same shape and has
-
-- ``config``: the frozen dataclass that rebuilds it,
-- ``stride``: tiles that start at multiples of it give the result of the whole picture,
-- ``halo``: no output pixel depends on input pixels farther away than this; a multiple of stride.
-
-What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalisation layers,
-saturating activations, products of features, clamps.
-"""
+"""The multi-scale auto-encoder: bias-free residual blocks, NeLU at every scale."""
 
 import itertools
 from collections.abc import Iterator
@@ -19,30 +9,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nelu_cli import operators, rows
-from nelu_cli.operators import AcceleratedNeLU, NeLU
-from nelu_cli.padding import pad_image, pad_rows
-from nelu_cli.parallel import map_in_threads
-from nelu_cli.rows import Strip
-from nelu_cli.symmetry import ORIENTATIONS
+from nelu_cli.networks import rows
+from nelu_cli.networks.base import Network, check, check_counts
+from nelu_cli.networks.padding import pad_image, pad_rows
+from nelu_cli.networks.rows import Strip
+from nelu_cli.networks.symmetry import ORIENTATIONS
+from nelu_cli.operators import NeLU
 
 __all__ = [
     "FLAGSHIP",
-    "Config",
     "DeepAutoencoder",
     "DeepConfig",
-    "Network",
-    "PaperActivation",
-    "PaperAutoencoder",
-    "PaperConfig",
     "ResidualBlock",
-    "build",
     "hidden_channels",
     "is_idle",
 ]
-
-STRIP = 4096
-"""Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 
 DEEP_STRIP = 1 << 22
 """Entries of a feature map that a layer of the deep network takes at a time …"""
@@ -51,49 +32,7 @@ LEAST_ROWS = 8
 FEW_STRIPS = 4
 """Where so many strips would do, one does it a little faster."""
 
-PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
-
-
-LARGEST = 10_000
-"""Of any count in a config: far above every use, so that a damaged file cannot ask for more."""
-
-
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _check_counts(name: str, least: int, *counts: object) -> None:
-    good = all(isinstance(count, int) and least <= count <= LARGEST for count in counts)
-    _check(good, f"{name} must be whole numbers from {least} to {LARGEST}")
-
-
-@dataclass(frozen=True)
-class PaperConfig:
-    """The paper's convolutional auto-encoder, one hidden layer.
-
-    ``pass_through`` False is the paper's form, x̂ = D·shrink(W·y). True is x̂ = y − D·(u − shrink(u))
-    with u = W·y and zero-mean filters: what the filters do not see passes through unchanged.
-    """
-
-    family: ClassVar[str] = "paper"
-    channels: int = 1
-    filters: int = 175
-    kernel: int = 11
-    stride: int = 8
-    activation: PaperActivation = "nelu"
-    signed: bool = False
-    pass_through: bool = False
-    steps: int = 10  # of Algorithm 2
-
-    def __post_init__(self) -> None:
-        _check_counts("channels", 1, self.channels)
-        _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
-        _check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
-        _check_counts("stride", 2, self.stride)
-        _check(self.stride <= self.kernel, "the stride must not exceed the kernel")
-        _check(self.activation in get_args(PaperActivation), f"activation {self.activation!r}?")
 
 
 @dataclass(frozen=True)
@@ -103,7 +42,7 @@ class DeepConfig:
     The decoder has as many blocks as the encoder, unless ``decoder_blocks`` says otherwise.
     Inside a block there are as many channels as outside, unless ``hidden`` says how many.
     ``symmetric`` weights treat a picture alike however it is turned or mirrored, see
-    :mod:`nelu_cli.symmetry`; training keeps them so.
+    :mod:`nelu_cli.networks.symmetry`; training keeps them so.
     """
 
     family: ClassVar[str] = "deep"
@@ -122,23 +61,23 @@ class DeepConfig:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if isinstance(self.window, list):
             object.__setattr__(self, "window", tuple(self.window))
-        _check_counts("channels", 1, self.channels)
-        _check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
+        check_counts("channels", 1, self.channels)
+        check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         for blocks in self.sides:
-            _check(len(self.widths) == len(blocks) >= 1, "widths and blocks must be as many")
-            _check_counts("blocks", 0, *blocks)
-        _check(len(self.widths) == len(self.insides), "widths and hidden must be as many")
-        _check_counts("widths", 1, *self.widths)
-        _check_counts("hidden", 1, *self.hidden)
-        _check(len(self.windows) == len(self.widths), "there must be a window")
-        _check_counts("window", 1, *self.windows)
-        _check(all(window % 2 for window in self.windows), "the window must be odd")
-        _check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
-        _check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
-        _check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
+            check(len(self.widths) == len(blocks) >= 1, "widths and blocks must be as many")
+            check_counts("blocks", 0, *blocks)
+        check(len(self.widths) == len(self.insides), "widths and hidden must be as many")
+        check_counts("widths", 1, *self.widths)
+        check_counts("hidden", 1, *self.hidden)
+        check(len(self.windows) == len(self.widths), "there must be a window")
+        check_counts("window", 1, *self.windows)
+        check(all(window % 2 for window in self.windows), "the window must be odd")
+        check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
+        check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
+        check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
         uneven = any(width % ORIENTATIONS for width in self.widths + self.insides)
         groups = not (self.symmetric and uneven)
-        _check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
+        check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
 
     @property
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -159,137 +98,6 @@ class DeepConfig:
 
 FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2), hidden=(48, 64, 64, 64))
 """The shape of the bundled default models, but for their channels."""
-
-Config = PaperConfig | DeepConfig
-
-
-class Network(nn.Module):
-    """What the rest of the program knows of a network."""
-
-    config: Config
-    stride: int
-    halo: int
-
-    def forward(self, image: Tensor) -> Tensor:
-        raise NotImplementedError  # pragma: no cover
-
-
-def build(config: Config) -> Network:
-    """The network of a config, with fresh random weights."""
-    return PaperAutoencoder(config) if isinstance(config, PaperConfig) else DeepAutoencoder(config)
-
-
-class BiasedShrink(nn.Module):
-    """The classic sparse encoder: one learned bias a channel, ReLU or soft threshold.
-
-    The soft threshold is ReLU on u and on −u: S_b(u) = ReLU(u − b) − ReLU(−u − b). The bias is an
-    amount of grey, not a multiple of the noise: it fits one noise level.
-    """
-
-    def __init__(self, entries: int, *, signed: bool, bias: float = 0.1) -> None:
-        super().__init__()
-        self.signed = signed
-        self.bias = nn.Parameter(torch.full((entries,), bias))
-
-    def forward(self, coeffs: Tensor) -> Tensor:  # (..., C)
-        if self.signed:
-            return operators.soft_threshold(coeffs, self.bias.clamp(min=0))
-        return F.relu(coeffs - self.bias)
-
-
-def _paper_activation(config: PaperConfig) -> nn.Module:
-    match config.activation:
-        case "nelu":
-            return NeLU(config.filters, nonnegative=not config.signed, dim=-1)
-        case "nelu-unrolled":
-            proximal: operators.Proximal = "soft" if config.signed else "relu"
-            return AcceleratedNeLU(steps=config.steps, proximal=proximal, dim=-1)
-        case "relu" | "soft":
-            signed = config.signed or config.activation == "soft"
-            return BiasedShrink(config.filters, signed=signed)
-
-
-class PaperAutoencoder(Network):
-    """x̂ = D·shrink(W·y), averaged over all stride² shifts of the convolution's grid.
-
-    The average of the shifts is one dense auto-encoder: a code at every position, decoded, divided
-    by stride². :meth:`forward` computes that; :meth:`forward_strided` is one grid, the form that
-    the definition (:func:`nelu_cli.shifts.shift_average`) averages. In training mode the average
-    is over every other position in both directions: nearly the same result at a quarter the cost.
-
-    With ``activation="nelu"``: f(c·y) = c·f(y) for c > 0 exactly. With ``pass_through`` also
-    f(y + b) = f(y) + b for any brightness b of each channel. The other activations promise neither.
-    """
-
-    config: PaperConfig
-    stride = 1
-
-    def __init__(self, config: PaperConfig) -> None:
-        super().__init__()
-        self.config = config
-        entries = config.channels * config.kernel**2  # of a patch
-        self.halo = config.kernel - 1
-        filters = torch.empty(config.filters, entries)
-        # of variance 1/entries
-        nn.init.uniform_(filters, -((3 / entries) ** 0.5), (3 / entries) ** 0.5)
-        self.analysis = nn.Parameter(filters)
-        # D ≈ Wᵀ, so that the untrained network roughly reproduces its input: each pixel is covered
-        # by (kernel/stride)² patches, each represented filters/entries times over.
-        cover = (config.kernel / config.stride) ** 2 * config.filters / entries
-        self.synthesis = nn.Parameter(filters.clone())
-        with torch.no_grad():
-            self.synthesis.mul_(1 / cover)
-        self.activation = _paper_activation(config)
-
-    def encode(self, patches: Tensor) -> Tensor:
-        """Patches (B, P, entries) to coefficients u = W·y (B, P, filters)."""
-        analysis: Tensor = self.analysis
-        if self.config.pass_through:
-            planes = analysis.view(len(analysis), self.config.channels, -1)
-            analysis = (planes - planes.mean(-1, keepdim=True)).flatten(1)
-        return patches @ analysis.t()
-
-    def forward(self, image: Tensor) -> Tensor:
-        return self._reconstruct(image, stride=2 if self.training else 1)
-
-    def forward_strided(self, image: Tensor) -> Tensor:
-        """One grid of patches at the config's stride, without averaging."""
-        return self._reconstruct(image, stride=self.config.stride)
-
-    def _reconstruct(self, image: Tensor, stride: int) -> Tensor:
-        """The average of the grids whose positions are multiples of ``stride``.
-
-        Without gradients the picture goes through in strips of patches that fit into the cache, one
-        on each thread: NeLU's passes are too short to be shared, and this took 2.5 s/Mpx, not 3.9.
-        """
-        kernel, config = self.config.kernel, self.config
-        height, width = image.shape[-2:]
-        border = kernel - 1  # every pixel lies in all patches that can hold it
-        padded = pad_image(image, border, border, border, border)
-        rows = (padded.shape[-2] - kernel) // stride + 1
-        columns = (padded.shape[-1] - kernel) // stride + 1
-        summed = torch.zeros_like(padded)
-
-        def strip_of(first: int) -> Tensor:
-            """What the rows of patches from ``first`` on give."""
-            last = min(first + at_once, rows) - 1
-            strip = padded[..., first * stride : last * stride + kernel, :]
-            coeffs = self.encode(F.unfold(strip, kernel, stride=stride).mT)
-            code = self.activation(coeffs)
-            if config.pass_through:
-                code = coeffs - code
-            decoded = self.synthesis.t() @ code.mT  # (B, entries, P)
-            return F.fold(decoded, strip.shape[-2:], kernel, stride=stride)
-
-        training = torch.is_grad_enabled()
-        at_once = rows if training else max(1, STRIP // (len(image) * columns))
-        firsts = range(0, rows, at_once)
-        strips = map(strip_of, firsts) if training else map_in_threads(strip_of, firsts)
-        for first, strip in zip(firsts, strips, strict=True):
-            summed[..., first * stride : first * stride + strip.shape[-2], :] += strip
-        result = summed[..., border : border + height, border : border + width]
-        result = result * (stride / config.stride) ** 2
-        return image - result if config.pass_through else result
 
 
 class ZeroMeanConv(nn.Conv2d):
@@ -468,7 +276,7 @@ class DeepAutoencoder(Network):
         return noise
 
     def _in_strips(self, image: Tensor, below: int, right: int) -> Tensor:
-        """As :meth:`forward`, see :mod:`nelu_cli.rows`."""
+        """As :meth:`forward`, see :mod:`nelu_cli.networks.rows`."""
         result = torch.empty_like(image)
         height, width = image.shape[2:]
         kernel, stride = self._fast_tail()

@@ -1,0 +1,1 @@
+"""Sets of pictures: finding and reading them, downloads, training patches."""

@@ -1,0 +1,1 @@
+"""Which files a command reads and writes."""

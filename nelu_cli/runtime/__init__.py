@@ -1,0 +1,1 @@
+"""From noisy to clean pixels: the pipeline, tiles, devices."""
