@@ -738,14 +738,14 @@ def test_interruption_leaves_the_old_file_or_the_new_one(
     put("in.png", height=900, width=700)
     Path("out.png").write_bytes(Path("in.png").read_bytes())
     script = (
-        "import signal, sys; from nelu_cli import denoising; from nelu_cli.cli import run\n"
+        "import signal, sys; from nelu_cli.runtime import pipeline; from nelu_cli.cli import run\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # though ours may be ignored\n"
-        "inner = denoising.stream_tiles\n"
+        "inner = pipeline.stream_tiles\n"
         "def slow(fn, *rest):\n"
         "    def one(tile):\n"
         "        import time; print('tile', flush=True); time.sleep(0.2); return fn(tile)\n"
         "    inner(one, *rest)\n"
-        "denoising.stream_tiles = slow\n"
+        "pipeline.stream_tiles = slow\n"
         "sys.exit(run(sys.argv[1:]))"
     )
     model = str(bundled / "deep-gray.safetensors")
