@@ -30,6 +30,7 @@ from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import Outcome
 from nelu_cli.networks import DeepConfig, build
 from nelu_cli.runtime import pipeline as denoising
+from nelu_cli.runtime.models import load_model
 
 PROJECT = Path(__file__).parent.parent
 
@@ -122,7 +123,7 @@ def test_one_file_to_a_file(nelu: Nelu) -> None:
     assert ran.err.startswith("in.png → out.png: 34×21 RGB uint8, deep-color, noise ")
     assert ran.err.endswith(" s\n")
     assert ran.err.count("\n") == 1
-    expected = denoising.denoise(noisy(), denoising.load_model("deep-color"))
+    expected = denoising.denoise(noisy(), load_model("deep-color"))
     np.testing.assert_array_equal(load("out.png"), expected)
 
 
@@ -130,7 +131,7 @@ def test_grey_pictures_get_the_grey_model(nelu: Nelu) -> None:
     put("in.png", channels=1)
     ran = nelu("denoise", "in.png", "out.png")
     assert "34×21 grey uint8, deep-gray," in ran.err
-    expected = denoising.denoise(noisy(channels=1), denoising.load_model("deep-gray"))
+    expected = denoising.denoise(noisy(channels=1), load_model("deep-gray"))
     np.testing.assert_array_equal(load("out.png"), expected)
 
 
@@ -168,9 +169,7 @@ def test_strength_quality_and_model_are_passed_on(nelu: Nelu, bundled: Path) -> 
     grey = str(bundled / "deep-gray.safetensors")
     options = ["--strength", "0.5", "--quality", "best", "--model", grey, "--threads", "1"]
     assert nelu("denoise", *options, "in.png", "out.png").status == 0
-    expected = denoising.denoise(
-        noisy(), denoising.load_model("deep-gray"), strength=0.5, quality="best"
-    )
+    expected = denoising.denoise(noisy(), load_model("deep-gray"), strength=0.5, quality="best")
     np.testing.assert_array_equal(load("out.png"), expected)
 
 

@@ -22,16 +22,12 @@ from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.networks import FLAGSHIP, Config, DeepConfig, Network, PaperConfig, build, parallel
 from nelu_cli.networks.symmetry import Symmetry
-from nelu_cli.runtime import pipeline as denoising
-from nelu_cli.runtime.pipeline import (
-    Model,
-    Quality,
-    denoise,
-    denoise_pixels,
-    estimate_noise,
-    flip_average,
-    load_model,
-)
+from nelu_cli.runtime import noise_level
+from nelu_cli.runtime.memory import working_memory
+from nelu_cli.runtime.models import Model, default_models, load_model
+from nelu_cli.runtime.noise_level import estimate_noise
+from nelu_cli.runtime.passes import Quality, flip_average
+from nelu_cli.runtime.pipeline import denoise, denoise_pixels
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
 CPU = torch.device("cpu")
@@ -270,7 +266,7 @@ def test_noise_that_stays_in_the_picture_is_counted() -> None:
 def test_noise_map_follows_a_ramp(
     memory: int, most: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(denoising, "_MAP_PIXELS", most)
+    monkeypatch.setattr(noise_level, "_MAP_PIXELS", most)
     random = np.random.default_rng(0)
     sigma = np.linspace(5, 50, 317)
     pixels = 128 + sigma[:, None, None] * random.standard_normal((317, 411, 1))
@@ -344,9 +340,9 @@ def test_too_little_memory_is_refused() -> None:
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that stands for the bundled weights, empty at first."""
     monkeypatch.setattr(checkpoints, "_bundled_folder", lambda: tmp_path)
-    denoising._default_model.cache_clear()
+    default_models.cache_clear()
     yield tmp_path
-    denoising._default_model.cache_clear()
+    default_models.cache_clear()
 
 
 def save(path: Path, channels: int) -> None:
@@ -432,6 +428,6 @@ def test_memory_estimate_is_honest(
     changes = [event for event in events if event["name"] == "[memory]"]
     changes.sort(key=lambda event: event["ts"])
     peak = max(itertools.accumulate(event["args"]["Bytes"] for event in changes))
-    needs = denoising._working_memory(network, config.channels, width)
+    needs = working_memory(network, config.channels, width)
     assert all(peak < fixed + per_pixel * width * height for fixed, per_pixel in needs)
     assert min(fixed + per_pixel * width * height for fixed, per_pixel in needs) < 3.5 * peak

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nelu_cli.errors import UsageError
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
-from nelu_cli.runtime.pipeline import flip_average
+from nelu_cli.runtime.passes import flip_average
 from nelu_cli.runtime.shifts import shift_average
 from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled, stream_tiles
 

@@ -120,7 +120,8 @@ def denoise(
     if force and skip_existing:
         raise UsageError("--force and --skip-existing exclude each other")
 
-    from nelu_cli.cli.denoise_files import ModelChoice, Settings, denoise_files, format_named
+    from nelu_cli.cli.denoise_files import Settings, denoise_files, format_named
+    from nelu_cli.runtime.models import Models
 
     settings = Settings(
         strength=strength,
@@ -136,5 +137,9 @@ def denoise(
         noise_map=noise_map,
         noise_level=json_lines or not quiet,
     )
-    models = ModelChoice(model, device, threads)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    models = Models(model, device)
     return denoise_files(inputs, output, settings, models, quiet=quiet, json_lines=json_lines)

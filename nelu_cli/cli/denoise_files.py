@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nelu_cli import images
@@ -24,19 +23,13 @@ from nelu_cli.images import EXTENSIONS, Header, Picture
 from nelu_cli.images.convert import check_size, fit
 from nelu_cli.images.picture import Refusal, upright
 from nelu_cli.runtime.allocator import keep_freed_memory
-from nelu_cli.runtime.pipeline import (
-    Model,
-    Quality,
-    denoise_pixels,
-    estimate_noise,
-    find_device,
-    load_model,
-    preferred_model,
-)
+from nelu_cli.runtime.models import Models, choose_model, preferred_model
+from nelu_cli.runtime.noise_level import estimate_noise
+from nelu_cli.runtime.passes import Quality
+from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress
 
 __all__ = [
-    "ModelChoice",
     "Settings",
     "denoise_files",
     "format_named",
@@ -108,36 +101,6 @@ def format_named(name: str) -> str:
     return format
 
 
-class ModelChoice:
-    """The model for a picture: the one asked for, or the best bundled one, loaded when needed."""
-
-    def __init__(self, name: str | None, device: str, threads: int | None) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self.name = name
-        self.device = device
-        self.loaded: dict[str, Model] = {}
-
-    def check(self) -> None:
-        """Raise now what would otherwise be said of every picture."""
-        find_device(self.device)
-        if self.name is None:
-            preferred_model(1)
-        else:
-            self.load_for(1)
-
-    def name_for(self, channels: int) -> str:
-        """The name or path of the model for pictures of so many channels."""
-        return self.name or preferred_model(channels)
-
-    def load_for(self, channels: int) -> Model:
-        """That model, ready to run."""
-        name = self.name_for(channels)
-        if name not in self.loaded:
-            self.loaded[name] = load_model(name, device=self.device)
-        return self.loaded[name]
-
-
 class Report:
     """Tells of every file as it is finished, and counts."""
 
@@ -186,7 +149,7 @@ def denoise_files(
     inputs: list[str],
     output: str,
     settings: Settings,
-    models: ModelChoice,
+    models: Models,
     *,
     quiet: bool,
     json_lines: bool,
@@ -215,7 +178,7 @@ def denoise_files(
 
 
 def _denoise_jobs(
-    jobs: Sequence[Job], settings: Settings, models: ModelChoice, report: Report, advance: Advance
+    jobs: Sequence[Job], settings: Settings, models: Models, report: Report, advance: Advance
 ) -> None:
     """Clean one picture after the other; meanwhile a thread writes the last and reads the next."""
     unsettled: deque[tuple[Job, Future[Record]]] = deque()
@@ -258,7 +221,7 @@ class _Loaded:
     """Not read yet if it is large: only one such picture is in memory at a time."""
 
 
-def _read(job: Job, settings: Settings, models: ModelChoice) -> _Loaded | Record:
+def _read(job: Job, settings: Settings, models: Models) -> _Loaded | Record:
     """Read a picture, or say why not."""
     start = time.perf_counter()
     names = {"input": job.source_name, "output": job.target_name}
@@ -269,7 +232,7 @@ def _read(job: Job, settings: Settings, models: ModelChoice) -> _Loaded | Record
     format = settings.target_format(job.target, header.format)
     record = {**names, "status": "planned", **header_record(header)}
     if settings.dry_run:
-        return {**record, "model": models.name_for(header.channels)}
+        return {**record, "model": str(models.name or preferred_model(header.channels))}
     samples = header.width * header.height * header.pages * header.channels
     small = samples <= SMALL
     picture = images.read(source, max_pixels=settings.max_pixels) if small else None
@@ -280,7 +243,7 @@ def _read(job: Job, settings: Settings, models: ModelChoice) -> _Loaded | Record
 def _clean_and_write(
     reading: Future[_Loaded | Record],
     settings: Settings,
-    models: ModelChoice,
+    models: Models,
     files: Executor,
     step: TileProgress,
 ) -> Future[Record]:
@@ -301,14 +264,14 @@ def _clean_and_write(
 
 
 def _clean(
-    loaded: _Loaded, settings: Settings, models: ModelChoice, step: TileProgress
+    loaded: _Loaded, settings: Settings, models: Models, step: TileProgress
 ) -> Callable[[], Record]:
     """Clean a picture; return what remains to be done: to write it and say so."""
     start = time.perf_counter()
     job, source, format = loaded.job, loaded.source, loaded.format
     picture = loaded.picture or images.read(source, max_pixels=settings.max_pixels)
     _check_fits(picture, format, job.target_name, settings)
-    model = models.load_for(picture.pixels.shape[-1])
+    model = choose_model(picture.pixels, models)
     try:
         cleaned, noise_map = denoise_pixels(
             picture.pixels,

@@ -196,7 +196,7 @@ def _models(
     import torch
 
     from nelu_cli.evaluation import model_method
-    from nelu_cli.runtime.pipeline import load_model
+    from nelu_cli.runtime.models import load_model
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -11,8 +11,8 @@ from nelu_cli.errors import CheckpointError, ImageError, NeluError, UsageError
 from nelu_cli.files.plan import STDIO, Outcome, collect, read_once
 
 if TYPE_CHECKING:
-    from nelu_cli.cli.denoise_files import ModelChoice
     from nelu_cli.images import Metadata
+    from nelu_cli.runtime.models import Models
 
 
 def info(
@@ -36,8 +36,8 @@ def info(
     The noise level is on the 0–255 scale; of large pictures it is measured on a sample.
     """
     from nelu_cli import images
-    from nelu_cli.cli.denoise_files import ModelChoice
     from nelu_cli.cli.reporting import stderr_console, stdout_console
+    from nelu_cli.runtime.models import Models
 
     limit = parse_count(max_pixels, "--max-pixels")
     if STDIO in files and len(files) > 1:
@@ -47,7 +47,7 @@ def info(
     if files != [STDIO]:
         found, problems = collect(files, images.EXTENSIONS)
         names = [item.path for item in found]
-    models = ModelChoice(model, device, None)
+    models = Models(model, device)
     outcome = Outcome(total=len(names) + len(problems))
     for name in names:
         try:
@@ -66,10 +66,11 @@ def info(
     return outcome.exit_code
 
 
-def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[str, Any]:
+def _inspect(path: Path | None, models: "Models", max_pixels: int) -> dict[str, Any]:
     from nelu_cli import images
     from nelu_cli.cli.denoise_files import header_record, noise_record
-    from nelu_cli.runtime.pipeline import estimate_noise
+    from nelu_cli.runtime.models import choose_model
+    from nelu_cli.runtime.noise_level import estimate_noise
 
     name = STDIO if path is None else str(path)
     source = read_once(path)
@@ -80,7 +81,7 @@ def _inspect(path: Path | None, models: "ModelChoice", max_pixels: int) -> dict[
     picture = images.read(source, max_pixels=max_pixels)
     record["metadata"] = _metadata(picture.metadata)
     try:
-        chosen = models.load_for(header.channels)
+        chosen = choose_model(picture.pixels, models)
     except CheckpointError:
         if models.name is not None:
             raise

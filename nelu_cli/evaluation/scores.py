@@ -24,7 +24,8 @@ from nelu_cli.errors import DatasetError, NeluError, UsageError
 from nelu_cli.noise import NoiseKind, add_noise, noise_seed
 
 if TYPE_CHECKING:
-    from nelu_cli.runtime.pipeline import Model, Quality
+    from nelu_cli.runtime.models import Model
+    from nelu_cli.runtime.passes import Quality
 
 __all__ = [
     "BASELINES",

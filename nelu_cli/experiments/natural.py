@@ -33,7 +33,7 @@ from nelu_cli.experiments.results import (
 from nelu_cli.networks import PaperAutoencoder
 from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.operators import nelu
-from nelu_cli.runtime.pipeline import load_model
+from nelu_cli.runtime.models import load_model
 from nelu_cli.runtime.shifts import every_shift, shift_average
 
 __all__ = [

@@ -1,0 +1,98 @@
+"""Weights ready to run, and the one place where a model is chosen for a picture."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from numpy.typing import NDArray
+
+from nelu_cli import checkpoints
+from nelu_cli.errors import CheckpointError
+from nelu_cli.networks import Network
+from nelu_cli.runtime.device import find_device
+
+__all__ = ["Model", "Models", "choose_model", "default_models", "load_model", "preferred_model"]
+
+PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by picture channels
+
+
+@dataclass(frozen=True)
+class Model:
+    """Weights, ready to run. Made by :func:`load_model`; may be shared between threads."""
+
+    name: str
+    network: Network
+    device: torch.device
+
+    @property
+    def channels(self) -> int:
+        """1: for any picture, channel by channel; 3: for colour pictures."""
+        channels: int = self.network.config.channels
+        return channels
+
+
+def load_model(name: str | Path | None = None, *, channels: int = 1, device: str = "auto") -> Model:
+    """Load weights for :func:`denoise`.
+
+    Args:
+        name: a bundled model's name, or the path of a weights file. By default the best bundled
+            model for pictures of ``channels`` channels (3: colour; anything else: grey).
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "mps".
+    """
+    chosen = preferred_model(channels) if name is None else name
+    where = find_device(device)
+    checkpoint = checkpoints.load(chosen)
+    return Model(name=checkpoint.name, network=checkpoint.network.to(where), device=where)
+
+
+def preferred_model(channels: int) -> str:
+    """The bundled model for pictures of so many channels."""
+    bundled = checkpoints.bundled()
+    channels = 3 if channels == 3 else 1
+    for name in PREFERRED[channels]:
+        if name in bundled:
+            return name
+    for name in bundled:
+        if checkpoints.read_header(name).config.channels in (1, channels):
+            return name
+    kind = "colour" if channels == 3 else "grey"
+    raise CheckpointError(f"no weights are bundled for {kind} pictures; name a file of weights")
+
+
+class Models:
+    """The models of one job: the one asked for, or any of the bundled ones; each loaded once."""
+
+    def __init__(self, name: str | Path | None = None, device: str = "auto") -> None:
+        self.name = name
+        self.device = device
+        self._loaded: dict[str | Path, Model] = {}
+
+    def check(self) -> None:
+        """Raise now what would otherwise be said of every picture."""
+        find_device(self.device)
+        if self.name is None:
+            preferred_model(1)
+        else:
+            self.load(self.name)
+
+    def load(self, name: str | Path) -> Model:
+        """A model by its name or path, ready to run."""
+        if name not in self._loaded:
+            self._loaded[name] = load_model(name, device=self.device)
+        return self._loaded[name]
+
+
+def choose_model(pixels: NDArray[Any], models: Models) -> Model:
+    """The model for the pixels (..., H, W, C) of a picture or a stack.
+
+    Every choice is made here: by the command line, by :func:`denoise` and for files.
+    """
+    return models.load(models.name or preferred_model(pixels.shape[-1]))
+
+
+@cache
+def default_models() -> Models:
+    """The bundled models, for those who name none; loaded once in a process."""
+    return Models()

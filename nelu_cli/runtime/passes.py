@@ -1,0 +1,53 @@
+"""How a network is run over tiles: channel by channel, once or turned and flipped."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from nelu_cli.errors import UsageError
+from nelu_cli.networks import DeepConfig
+from nelu_cli.networks.padding import pad_image
+from nelu_cli.networks.symmetry import ORIENTATIONS, turned
+from nelu_cli.runtime.models import Model
+
+__all__ = ["Quality", "flip_average", "passes"]
+
+Quality = Literal["fast", "normal", "best"]
+
+
+def passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
+    """The function that cleans tiles (N, C, h, w)."""
+    if quality not in get_args(Quality):
+        raise UsageError(f"unknown quality {quality!r}; choose fast, normal or best")
+    network, config = model.network, model.network.config
+    symmetric = isinstance(config, DeepConfig) and config.symmetric
+
+    def full(image: Tensor) -> Tensor:
+        if quality == "best" and not symmetric:  # else one pass is the average
+            return flip_average(network, image, network.stride)
+        estimate: Tensor = network(image)
+        return estimate
+
+    def clean(tiles: Tensor) -> Tensor:
+        with torch.inference_mode():
+            groups = torch.split(tiles, model.channels, dim=1)
+            return torch.cat([full(group.to(model.device)).cpu() for group in groups], dim=1)
+
+    return clean
+
+
+def flip_average(fn: Callable[[Tensor], Tensor], image: Tensor, stride: int) -> Tensor:
+    """Mean of ``fn`` over the eight symmetries of the square, each undone afterwards.
+
+    ``image`` (B, C, H, W) is first padded to multiples of ``stride`` at the right and bottom, so
+    that a flip maps the network's grid onto itself.
+    """
+    height, width = image.shape[-2:]
+    padded = pad_image(image, 0, -width % stride, 0, -height % stride)
+    total = torch.zeros_like(padded)
+    for g in range(ORIENTATIONS):
+        undo = -g % 4 if g < 4 else g  # a reflection undoes itself
+        total += turned(fn(turned(padded, g).contiguous()), undo)
+    return (total / ORIENTATIONS)[..., :height, :width]
