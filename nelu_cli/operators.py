@@ -24,6 +24,7 @@ __all__ = [
     "nelu",
     "shrink",
     "soft_threshold",
+    "squared_norms",
     "window_quotient",
     "window_sums",
 ]
@@ -134,8 +135,9 @@ def nelu(
     Parameters
     ----------
     u:
-        Coefficients, float32 or float64, of any shape; the result has its shape and memory format.
-        Squares of u and of u/λ must neither overflow nor vanish: between 1e-18 and 1e18 in float32.
+        Coefficients, bfloat16, float32 or float64, of any shape; the result has its type, shape and
+        memory format. Squares of u and of u/λ must neither overflow nor vanish: between 1e-18 and
+        1e18, but for float64. Sums and thresholds of bfloat16 are float32, also in the gradient.
     lam:
         λ ≥ 0, one number or one for each entry of ``dim`` (of dimension 1 for ``dim=None``).
         It is raised to the rounding error of ``u``'s type at least, so that u/λ exists.
@@ -181,11 +183,12 @@ def nelu(
     ----------
     Equation (our) and Algorithm 1 of the paper, whose fixed point this is.
     """
-    if u.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"nelu needs float32 or float64 coefficients, not {u.dtype}")
+    if u.dtype not in (torch.bfloat16, torch.float32, torch.float64):
+        raise TypeError(f"nelu needs bfloat16, float32 or float64 coefficients, not {u.dtype}")
     if window is not None and (window % 2 != 1 or u.ndim != 4 or dim != 1 or solver == "sort"):
         raise ValueError("a window must be odd and needs (B, C, H, W), dim=1 and the Newton solver")
-    lam = torch.as_tensor(lam, dtype=u.dtype, device=u.device)
+    exact = torch.float64 if u.dtype == torch.float64 else torch.float32  # of everything inside
+    lam = torch.as_tensor(lam, dtype=exact, device=u.device)
     if lam.ndim > 1:
         raise ValueError("lam must be one number or one for each entry of the dimension")
     if dim is None:
@@ -292,7 +295,8 @@ class _ExactNeLU(torch.autograd.Function):
     The gradient of what is removed, u − z, is that of u less that of z.
 
     Most of the time goes into passes over memory, so they are few and in place, sums are matrix
-    products, and pieces that fit into the cache go through all the passes of a step together.
+    products, and pieces that fit into the cache go through all the passes of a step together. A
+    piece of bfloat16 coefficients becomes float32, λ's type, for as long as it is in work.
     """
 
     @staticmethod
@@ -314,17 +318,18 @@ class _ExactNeLU(torch.autograd.Function):
         result = torch.empty_like(u)
         if ctx.identity:
             return result.zero_() if removed else result.copy_(u)
-        if window:
-            energy, energy_before, denominator = _window_energy(u, lam, nonnegative, window)
-        else:
-            solve = _sorted_energy if solver == "sort" else _newton_energy
-            energy, energy_before, denominator = u.new_empty(3, *u.shape[:2])
+        with _in_full(u):
+            if window:
+                energy, energy_before, denominator = _window_energy(u, lam, nonnegative, window)
+            else:
+                solve = _sorted_energy if solver == "sort" else _newton_energy
+                energy, energy_before, denominator = lam.new_empty(3, *u.shape[:2])
+                for piece in _pieces(u):
+                    q, rest = _squared_ratio(u[piece], lam, nonnegative)
+                    energy[piece], energy_before[piece], denominator[piece] = solve(q, weight, rest)
             for piece in _pieces(u):
-                q, rest = _squared_ratio(u[piece], lam, nonnegative)
-                energy[piece], energy_before[piece], denominator[piece] = solve(q, weight, rest)
-        for piece in _pieces(u):
-            shrink(u[piece], lam, energy[piece], result[piece], nonnegative, removed)
-        ctx.save_for_backward(u, lam, result, energy, energy_before, denominator)
+                shrink(u[piece], lam, energy[piece], result[piece], nonnegative, removed)
+        ctx.save_for_backward(u, lam, energy, energy_before, denominator)
         ctx.nonnegative, ctx.window = nonnegative, window
         return result
 
@@ -334,33 +339,52 @@ class _ExactNeLU(torch.autograd.Function):
         if ctx.identity:
             grad_u = torch.zeros_like(g) if ctx.removed else g
             return grad_u, g.new_zeros(ctx.lam_shape), None, None, None, None
-        u, lam, z, energy, energy_before, denominator = ctx.saved_tensors
-        if ctx.removed:
-            z, g = u - z, -g
+        u, lam, energy, energy_before, denominator = ctx.saved_tensors
         window: _Window | None = ctx.window
+        grad_u = torch.empty_like(u)
+        grad_lam = torch.zeros_like(lam)
         r = energy.sqrt()
-        sign = z.sign()
-        pull = sign * g
-        passed = sign.square_()  # 1 where z is not 0
-        d_energy = -(pull @ lam) / torch.where(r > 0, 2 * r, torch.inf)
-        d_inactive = d_energy / denominator
-        d_active = d_inactive * energy
-        if window is None:
-            active = passed
-        else:
-            d_active = d_active * (denominator > WINDOW_FLOOR)
-            d_inactive, d_active = window.adjoint(d_inactive), window.adjoint(d_active)
-            active, _ = _squared_ratio(u, lam, ctx.nonnegative)
-            torch.gt(active, energy_before.unsqueeze(-1), out=active)
-        grad_u = u * (2 * d_inactive).unsqueeze(-1)
-        grad_u.addcmul_(grad_u, active, value=-1).addcmul_(g, passed)
+        with _in_full(u):
+            pulled = torch.empty_like(r)  # P
+            for piece in _pieces(u):
+                v, gv = u[piece].to(lam.dtype), g[piece].to(lam.dtype)
+                pull = _passed(v, lam, r[piece], ctx.nonnegative).mul_(v.sign()).mul_(gv)
+                pulled[piece] = pull @ lam
+                grad_lam -= _combine(r[piece], pull)
+            d_energy = -pulled / torch.where(r > 0, 2 * r, torch.inf)
+            d_inactive = d_energy / denominator
+            d_active = d_inactive * energy
+            if window is not None:
+                d_active = d_active * (denominator > WINDOW_FLOOR)
+                d_inactive, d_active = window.adjoint(d_inactive), window.adjoint(d_active)
+            for piece in _pieces(u):
+                v, gv = u[piece].to(lam.dtype), g[piece].to(lam.dtype)
+                passed = _passed(v, lam, r[piece], ctx.nonnegative)
+                active = passed
+                if window is not None:
+                    active, _ = _squared_ratio(v, lam, ctx.nonnegative)
+                    torch.gt(active, energy_before[piece].unsqueeze(-1), out=active)
+                grad = v * (2 * d_inactive[piece]).unsqueeze(-1)
+                grad_lam += 2 * lam * _combine(d_active[piece], active)
+                grad.addcmul_(grad, active, value=-1)
+                if ctx.removed:  # g less that of the code
+                    grad.neg_().add_(gv)
+                    passed.neg_()
+                grad_u[piece] = grad.addcmul_(passed, gv)
         if ctx.removed:
-            grad_u -= g
-        grad_lam = None
-        if ctx.needs_input_grad[1]:
-            grad_lam = 2 * lam * _combine(d_active, active) - _combine(r, pull)
-            grad_lam = grad_lam.sum_to_size(ctx.lam_shape)
-        return grad_u, grad_lam, None, None, None, None
+            grad_lam.neg_()
+        return grad_u, grad_lam.sum_to_size(ctx.lam_shape), None, None, None, None
+
+
+def _in_full(u: Tensor) -> torch.autocast:
+    """No autocast: it would turn the sums, which are matrix products, into bfloat16."""
+    return torch.autocast(u.device.type, enabled=False)
+
+
+def _passed(u: Tensor, lam: Tensor, r: Tensor, nonnegative: bool) -> Tensor:
+    """1 where the code is not 0, of vectors u (…, d); λ (d,), r (…)."""
+    threshold = r.unsqueeze(-1) * lam
+    return torch.gt(u if nonnegative else u.abs(), threshold, out=threshold)
 
 
 def lam_of_entries(lam: Tensor, d: int) -> Tensor:
@@ -377,6 +401,7 @@ def shrink(
     removed: bool = False,
 ) -> None:
     """Write S_{λr}(u), or what it takes away, into ``result``: u (…, d), λ (d,), ρ = r² (…)."""
+    u = u.to(lam.dtype)
     threshold = energy.sqrt().unsqueeze(-1) * lam
     taken = result if removed else torch.empty_like(threshold)
     if nonnegative:
@@ -399,15 +424,15 @@ def _pieces(vectors: Tensor) -> list[tuple[int | slice, slice]]:
 
 
 def _combine(factors: Tensor, vectors: Tensor) -> Tensor:
-    """Σ factor·vector over all vectors: (A, P) and (A, P, d) to (d,)."""
-    if vectors.is_contiguous():
-        return factors.flatten() @ vectors.flatten(0, 1)
-    return (factors.unsqueeze(1) @ vectors).sum((0, 1))
+    """Σ factor·vector over the vectors of a piece: (n) and (n, d), or (m, P) and (m, P, d)."""
+    summed = factors.unsqueeze(-2) @ vectors
+    return summed.reshape(-1, vectors.shape[-1]).sum(0)
 
 
 def _squared_ratio(u: Tensor, lam: Tensor, nonnegative: bool) -> tuple[Tensor, Tensor | None]:
     """(uᵢ/λᵢ)²: entry i is active where this exceeds ρ. Entries that can never be active are 0
     in it; their energy is the second result."""
+    u = u.to(lam.dtype)
     q = u / lam
     if not nonnegative:
         return q.square_(), None
@@ -459,12 +484,20 @@ def _window_energy(
     u: Tensor, lam: Tensor, nonnegative: bool, window: _Window
 ) -> tuple[Tensor, Tensor, Tensor]:
     """As :func:`_newton_energy`, from u (A, P, d): one step, all sums averaged over the window."""
-    before = window.mean(torch.linalg.vector_norm(u, dim=-1).square_())
-    active, inactive = torch.empty_like(before), torch.empty_like(before)
+    squares, active, inactive = lam.new_empty(3, *u.shape[:2])
+    for piece in _pieces(u):
+        squares[piece] = squared_norms(u[piece], lam.dtype)
+    before = window.mean(squares)
     for piece in _pieces(u):
         active[piece], inactive[piece] = window_sums(u[piece], lam, before[piece], nonnegative)
     energy, denominator = window_quotient(window.mean(active), window.mean(inactive))
     return energy, before, denominator
+
+
+def squared_norms(u: Tensor, dtype: torch.dtype) -> Tensor:
+    """‖u‖² of vectors (…, d), summed in ``dtype``."""
+    norms: Tensor = torch.linalg.vector_norm(u.to(dtype), dim=-1)
+    return norms.square_()
 
 
 def window_sums(

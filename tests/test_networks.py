@@ -256,6 +256,90 @@ def test_gradients_reach_every_weight(channels: int) -> None:
             assert parameter.grad.abs().sum() > 0, name
 
 
+# bfloat16
+
+
+def in_bfloat16(net: Network, image: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        result: Tensor = net(image)
+    return result
+
+
+@pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
+def test_bfloat16_rounds_the_noise_and_not_the_picture(name: str) -> None:
+    net = checkpoints.load(name).network
+    image = noisy(net.config.channels, 70, 90).float() + 100  # bfloat16 has steps of 0.5 there
+    expected, found = net(image), in_bfloat16(net, image)
+    removed = (image - expected).square().mean().sqrt()
+    assert found.dtype == torch.float32
+    assert 0 < (found - expected).square().mean().sqrt() < 1e-2 * removed
+
+
+@pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
+def test_powers_of_two_are_exactly_equivariant_in_bfloat16(name: str) -> None:
+    net = checkpoints.load(name).network
+    image = noisy(net.config.channels, 35, 43).float()
+    result = in_bfloat16(net, image)
+    for exponent in (-9, -1, 5):
+        assert torch.equal(in_bfloat16(net, image * 2**exponent), result * 2**exponent)
+
+
+@pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
+def test_other_scales_are_equivariant_to_a_hundredth_of_the_noise_in_bfloat16(name: str) -> None:
+    net = checkpoints.load(name).network
+    image = noisy(net.config.channels, 35, 43).float()
+    result = in_bfloat16(net, image)
+    removed = (image - result).square().mean().sqrt()
+    for c in (0.3, 7.0):
+        error = in_bfloat16(net, image * c) / c - result
+        assert error.square().mean().sqrt() < 1e-2 * removed
+
+
+@pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
+def test_flat_pictures_stay_as_they_are_in_bfloat16(name: str) -> None:
+    net = checkpoints.load(name).network
+    flat = torch.full((1, net.config.channels, 40, 33), 0.7)
+    torch.testing.assert_close(in_bfloat16(net, flat), flat, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name.startswith("deep")])
+def test_strips_equal_the_whole_to_a_rounding_of_bfloat16(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    net = build(CONFIGS[name]).eval()
+    image = noisy(net.config.channels, 70, 26).float()
+    whole = in_bfloat16(net, image).detach()
+    for name, size in (("FEW_STRIPS", 1), ("DEEP_STRIP", 1), ("LEAST_ROWS", 3)):
+        monkeypatch.setattr(deep, name, size)
+    with torch.no_grad():
+        error = in_bfloat16(net, image) - whole
+    assert error.abs().max() < 2e-2 * (image - whole).abs().max()
+
+
+@pytest.mark.parametrize("name", ["paper", "paper pass", "relu"])
+def test_the_paper_stays_in_float32(name: str) -> None:
+    net = build(CONFIGS[name]).eval()
+    image = noisy(net.config.channels).float()
+    assert torch.equal(in_bfloat16(net, image), net(image))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_gradients_in_bfloat16_are_close_to_those_in_float32(channels: int) -> None:
+    torch.manual_seed(0)
+    net = build(DeepConfig(channels=channels, widths=(8, 16), blocks=(1, 1)))
+    image = noisy(channels).float()
+    gradients = []
+    for run in (net, lambda image: in_bfloat16(net, image)):
+        (run(image) - image / 2).square().sum().backward()
+        gradients.append([p.grad for p in net.parameters() if p.grad is not None])
+        net.zero_grad()
+    assert len(gradients[0]) == len(gradients[1]) == len(list(net.parameters()))
+    for exact, rounded in zip(*gradients, strict=True):
+        assert rounded.dtype == torch.float32
+        assert (exact - rounded).norm() < 0.05 * exact.norm()
+
+
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (3, 9), (9, 3), (4, 4), (5, 12)])
 def test_padding_mirrors_and_repeats_the_border_where_too_small(height: int, width: int) -> None:
     image = noisy(3, height, width)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.autograd import backward, gradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nelu_cli import operators
 from nelu_cli.operators import (
@@ -204,7 +205,7 @@ def test_nelu_is_scale_equivariant(
         torch.testing.assert_close(scaled, z, rtol=0, atol=tolerance * z.abs().max().item())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.bfloat16])
 @pytest.mark.parametrize("window", [None, 1, 3])
 def test_nelu_scales_by_powers_of_two_bit_for_bit(dtype: torch.dtype, window: int | None) -> None:
     u = sparse(2, 32, 6, 5, dtype=dtype)
@@ -226,6 +227,78 @@ def test_nelu_is_permutation_equivariant(nonnegative: bool) -> None:
         nelu(u[:, order], lam[order], nonnegative=nonnegative),
         nelu(u, lam, nonnegative=nonnegative)[:, order],
     )
+
+
+# bfloat16
+
+bfloat16_cases = pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"nonnegative": True},
+        {"solver": "sort", "removed": True},
+        {"window": 3},
+        {"window": 1, "removed": True},
+        {"window": 3, "nonnegative": True, "removed": True},
+    ],
+    ids=str,
+)
+
+
+@bfloat16_cases
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_bfloat16_is_float32_rounded_once_and_so_are_its_gradients(
+    options: dict[str, Any], memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "PIECE", 60)
+    u = sparse(2, 12, 6, 5).bfloat16().contiguous(memory_format=memory_format)
+    g = noise(2, 12, 6, 5, seed=3).bfloat16().contiguous(memory_format=memory_format)
+    results = []
+    for dtype in (torch.bfloat16, torch.float32):
+        v, lam = (
+            u.detach().to(dtype).requires_grad_(),
+            torch.full((12,), tau(1.4, 12), requires_grad=True),
+        )
+        with torch.autocast("cpu", torch.bfloat16):  # changes nothing
+            z = nelu(v, lam, **options)
+            backward(z, g.to(dtype))
+        results.append((z.detach(), v.grad, lam.grad))
+    (z, grad_u, grad_lam), (z32, grad_u32, grad_lam32) = results
+    assert z.dtype == torch.bfloat16
+    assert z.is_contiguous(memory_format=memory_format)
+    assert torch.equal(z, z32.bfloat16())
+    assert grad_u is not None
+    assert grad_u32 is not None
+    assert torch.equal(grad_u, grad_u32.bfloat16())
+    assert grad_lam is not None
+    assert grad_lam.dtype == torch.float32
+    torch.testing.assert_close(grad_lam, grad_lam32)
+
+
+class LargestFloat32(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Entries of the largest float32 tensor that any operation makes."""
+
+    entries = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for made in result if isinstance(result, tuple) else (result,):
+            if isinstance(made, Tensor) and made.dtype == torch.float32:
+                self.entries = max(self.entries, made.numel())
+        return result
+
+
+@bfloat16_cases
+def test_no_float32_copy_of_the_whole_is_made(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "PIECE", 1024)
+    u = sparse(1, 64, 32, 32).bfloat16().contiguous(memory_format=torch.channels_last)
+    with LargestFloat32() as seen:  # type: ignore[no-untyped-call]
+        backward(nelu(u.requires_grad_(), tau(1.4, 64), **options).sum())
+    assert seen.entries < u.numel() / 8
 
 
 # Gradients

@@ -105,6 +105,9 @@ class ZeroMeanConv(nn.Conv2d):
 
     Each filter's mean is taken off, separately for each colour, so that neither brightness nor a
     colour cast changes its output.
+
+    It computes in the type of its weights also under autocast: bfloat16 rounds the picture, not the
+    noise, and two neighbours that differ by little would become equal.
     """
 
     def __init__(self, colours: int, cell: int, width: int) -> None:
@@ -115,7 +118,8 @@ class ZeroMeanConv(nn.Conv2d):
         # (width, colours · cell², 3, 3) to (width, colours, everything else)
         planes = self.weight.reshape(self.out_channels, self.colours, -1)
         weight = (planes - planes.mean(2, keepdim=True)).view(self.weight.shape)
-        return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
+        with torch.autocast(image.device.type, enabled=False):
+            return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
 
 
 class ResidualBlock(nn.Module):
@@ -258,11 +262,11 @@ class DeepAutoencoder(Network):
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
         noise = F.pixel_shuffle(self.estimate_noise(cells), self.CELL)
-        return image - noise[..., :height, :width]
+        return image - noise[..., :height, :width].to(image.dtype)
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
         """From (B, C·2², H/2, W/2) to the same."""
-        x = self.head(cells)  # (B, widths[0], H/2, W/2)
+        x = self.head(cells).to(self._inner_type(cells))  # (B, widths[0], H/2, W/2)
         codes = []
         for scale, (encode, code) in enumerate(zip(self.encoder, self.codes, strict=True)):
             coeffs = encode(x)
@@ -274,6 +278,12 @@ class DeepAutoencoder(Network):
             x = decode(_raised(x, up.get_parameter("weight"), codes.pop()))
         noise: Tensor = self.tail(x)
         return noise
+
+    def _inner_type(self, like: Tensor) -> torch.dtype:
+        """What everything between head and output is computed in."""
+        if torch.is_autocast_enabled(like.device.type):
+            return torch.get_autocast_dtype(like.device.type)
+        return self.tail.weight.dtype
 
     def _in_strips(self, image: Tensor, below: int, right: int) -> Tensor:
         """As :meth:`forward`, see :mod:`nelu_cli.networks.rows`."""
@@ -305,7 +315,7 @@ class DeepAutoencoder(Network):
             part = pad_rows(image, cell * first, cell * last, cell, cell + below)
             part = pad_image(part, cell, cell + right, 0, 0)
             cells = F.pixel_unshuffle(part, cell).contiguous(memory_format=torch.channels_last)
-            room = self.head(cells)
+            room = self.head(cells).to(self._inner_type(cells))
             return Strip(room[:, :, rows.ABOVE : -rows.BELOW], bottom == count, room)
 
         return itertools.starmap(head, itertools.pairwise(cuts))

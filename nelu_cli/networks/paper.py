@@ -119,7 +119,8 @@ class PaperAutoencoder(Network):
         return patches @ analysis.t()
 
     def forward(self, image: Tensor) -> Tensor:
-        return self._reconstruct(image, stride=2 if self.training else 1)
+        with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round the picture
+            return self._reconstruct(image, stride=2 if self.training else 1)
 
     def forward_strided(self, image: Tensor) -> Tensor:
         """One grid of patches at the config's stride, without averaging."""

@@ -23,6 +23,7 @@ from nelu_cli.operators import (
     WindowMeans,
     lam_of_entries,
     shrink,
+    squared_norms,
     window_quotient,
     window_sums,
 )
@@ -248,11 +249,17 @@ class RowNeLU:
         self.to_sum, self.to_shrink = Queue(), Queue()  # coefficients that wait for either
 
     def __call__(self, strip: Strip) -> Strip | None:
+        with torch.autocast(strip.rows.device.type, enabled=False):  # not for NeLU's sums
+            return self._codes(strip)
+
+    def _codes(self, strip: Strip) -> Strip | None:
         u, last, _ = strip
         self.to_sum.put(u)
         self.to_shrink.put(u)
-        squares = torch.linalg.vector_norm(u.movedim(1, -1), dim=-1).square_()
-        energy = self.energies.push(squares, last)  # (B, rows, W)
+        squares = torch.empty_like(u[:, 0], dtype=self.lam.dtype)  # (B, rows, W)
+        for part, piece in _pieces([u]):
+            squares[:, part] = squared_norms(piece, self.lam.dtype)
+        energy = self.energies.push(squares, last)
         found = energy.new_empty(2, *energy.shape)
         for part, piece in _pieces(self.to_sum.take(energy.shape[1])):
             found[0, :, part], found[1, :, part] = window_sums(piece, self.lam, energy[:, part])
