@@ -1,21 +1,28 @@
 """Pictures from and to files, with nothing lost on the way.
 
 ``read`` gives a :class:`Picture` in the file's own depth, ``write`` puts one into a file; the
-only rounding and clamping of denoised values is ``to_dtype``.
+only rounding and clamping of denoised values is ``to_dtype``. ``register`` adds a format.
 """
 
-from nelu_cli.images.files import EXTENSIONS, MAX_PIXELS, format_for, probe, read, write
+from nelu_cli.images.files import MAX_PIXELS, probe, read, write
+from nelu_cli.images.format import Format, Source
+from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
 from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
 
 __all__ = [
     "EXTENSIONS",
+    "FORMATS",
     "MAX_PIXELS",
+    "READABLE",
+    "Format",
     "Header",
     "Metadata",
     "Picture",
+    "Source",
     "format_for",
     "probe",
     "read",
+    "register",
     "rescale",
     "strips",
     "to_dtype",

@@ -1,42 +1,14 @@
-"""What each file format can hold, and the conversion of a picture that one cannot hold."""
+"""The conversion of a picture that a format cannot hold as it is."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
 
+from nelu_cli.images.formats import FORMATS
 from nelu_cli.images.picture import Array, Picture, Refusal, rescale, strips, upright
 
-__all__ = ["FORMATS", "Format", "check_size", "fit"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """The limits of a file format."""
-
-    extensions: tuple[str, ...]
-    depths: tuple[str, ...]  # dtypes of samples, deepest last; none means any
-    channels: tuple[int, ...] = (1, 3)  # none means any number
-    alpha: bool = True
-    exif: bool = True
-    inks: bool = False
-    stacks: bool = False
-    longest_side: int = 2**31 - 1
-
-
-FORMATS = {
-    "PNG": Format((".png",), ("uint8", "uint16")),
-    "JPEG": Format(
-        (".jpg", ".jpeg", ".jpe", ".jfif"), ("uint8",), alpha=False, inks=True, longest_side=65500
-    ),
-    "TIFF": Format((".tif", ".tiff"), (), (), inks=True, stacks=True),
-    "WEBP": Format((".webp",), ("uint8",), longest_side=16383),
-    "BMP": Format((".bmp", ".dib"), ("uint8",), alpha=False, exif=False),
-    "PPM": Format((".ppm", ".pgm", ".pbm", ".pnm"), ("uint8", "uint16"), alpha=False, exif=False),
-    "AVIF": Format((".avif",), ("uint8",)),
-    "HEIF": Format((".heic", ".heif"), ("uint8",)),
-    "EXR": Format((".exr",), ("float16", "float32"), (), exif=False),
-}
+__all__ = ["check_size", "fit"]
 
 
 def check_size(picture: Picture, format: str) -> None:
@@ -47,14 +19,19 @@ def check_size(picture: Picture, format: str) -> None:
 
 
 def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
-    """The picture as the format can hold it, or a refusal that says what it cannot hold.
+    """The picture as the format can hold it.
 
-    With ``allow_loss``, depth is reduced with white kept white (floats count as 0–1), CMYK
-    becomes RGB by Pillow's simple formula, and transparent parts are laid on white. A fully
-    opaque alpha channel is dropped without asking where there is no place for it.
+    Colours become multiplied by alpha, or divided by it, as the format wants them. A fully opaque
+    alpha channel is dropped without asking where there is no place for it.
 
-    Colours become multiplied by alpha for OpenEXR, which wants that, and divided by it for all
-    formats but TIFF, which can hold both.
+    Args:
+        picture: to be written.
+        format: the name of its format.
+        allow_loss: reduce depth, white staying white (floats count as 0–1), make CMYK RGB by
+            Pillow's simple formula, and lay transparent parts on white.
+
+    Raises:
+        Refusal: the format cannot hold the picture; says what it cannot hold.
     """
     limits = FORMATS[format]
     check_size(picture, format)
@@ -71,8 +48,8 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
     channels = picture.pixels.shape[-1]
     if limits.channels and channels not in limits.channels and not picture.metadata.cmyk:
         raise Refusal(f"{format} cannot hold {channels} channels; choose TIFF")
-    if format != "TIFF":
-        picture = _multiplied_by_alpha(picture, wanted=format == "EXR")
+    if limits.premultiplied is not None:
+        picture = _multiplied_by_alpha(picture, wanted=limits.premultiplied)
     if picture.alpha is not None and not limits.alpha:
         picture = _without_alpha(picture, format, allow_loss=allow_loss)
     depth = str(picture.pixels.dtype)

@@ -8,14 +8,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import ExrLayout, Header, Metadata, Picture, Refusal, join_alpha
 
-__all__ = ["probe", "read", "write"]
+__all__ = ["FORMAT"]
 
 
-def probe(stream: BinaryIO) -> Header:
-    """Read the header."""
-    header = _load(stream, header_only=True)[0]
+def _probe(source: Source) -> Header:
+    header = _load(source, header_only=True)[0]
     low, high = header["dataWindow"]
     names = [channel.name for channel in header["channels"]]
     return Header(
@@ -23,14 +23,14 @@ def probe(stream: BinaryIO) -> Header:
         int(high[0]) - int(low[0]) + 1,
         int(high[1]) - int(low[1]) + 1,
         len(names) - ("A" in names),
-        _first_dtype(stream),
+        _first_dtype(source.stream),
         alpha="A" in names,
     )
 
 
-def read(stream: BinaryIO) -> Picture:
+def _read(source: Source) -> Picture:
     """Decode a picture of one part: RGB or luminance, with or without alpha, or any channels."""
-    header, channels = _load(stream, header_only=False)
+    header, channels = _load(source, header_only=False)
     names = sorted(channels, key=lambda name: (name == "A", "RGB".find(name), name))
     planes = [np.asarray(channels[name].pixels) for name in names]
     if len({(plane.shape, plane.dtype) for plane in planes}) != 1 or planes[0].dtype.kind != "f":
@@ -41,7 +41,7 @@ def read(stream: BinaryIO) -> Picture:
     return Picture(np.stack(planes, axis=-1), alpha, "EXR", metadata)
 
 
-def write(picture: Picture, stream: BinaryIO) -> None:
+def _write(picture: Picture, stream: BinaryIO) -> None:
     """Encode as the original was, or with ZIP compression, which is lossless."""
     module = _module()
     samples = np.moveaxis(join_alpha(picture), -1, 0)
@@ -64,14 +64,14 @@ def _default_names(picture: Picture) -> tuple[str, ...]:
     return names if picture.alpha is None else (*names, "A")
 
 
-def _load(stream: BinaryIO, *, header_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def _load(source: Source, *, header_only: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and channels of the only part; the package wants a file of its own."""
     module = _module()
-    stream.seek(0)
+    source.stream.seek(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "picture.exr"
         with path.open("wb") as file:
-            shutil.copyfileobj(stream, file)
+            shutil.copyfileobj(source.stream, file)
         content = module.File(str(path), separate_channels=True, header_only=header_only)
         if len(content.parts) > 1:
             raise Refusal("OpenEXR files of several parts are not supported; extract one first")
@@ -93,3 +93,17 @@ def _module() -> ModuleType:
         raise Refusal("OpenEXR needs one more package: pip install 'nelu-cli[exr]'") from None
     module: ModuleType = OpenEXR
     return module
+
+
+FORMAT = Format(
+    name="EXR",
+    extensions=(".exr",),
+    identify=starts_with(b"v/1\x01"),
+    probe=_probe,
+    read=_read,
+    write=_write,
+    depths=("float16", "float32"),
+    channels=(),
+    premultiplied=True,
+    exif=False,
+)

@@ -5,14 +5,26 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, join_alpha, rescale
+from nelu_cli.images import avif
+from nelu_cli.images.format import Format, Source
+from nelu_cli.images.picture import (
+    Array,
+    Header,
+    Metadata,
+    Picture,
+    Refusal,
+    join_alpha,
+    rescale,
+    split_alpha,
+)
 
-__all__ = ["probe", "read", "write"]
+__all__ = ["FORMAT"]
+
+_BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
 
 
-def probe(stream: BinaryIO) -> Header:
-    """Read the header of the primary picture."""
-    image = _open(stream)
+def _probe(source: Source) -> Header:
+    image = _open(source)
     alpha = image.mode.startswith(("RGBA", "RGBa", "LA", "La"))
     return Header(
         "HEIF",
@@ -24,16 +36,15 @@ def probe(stream: BinaryIO) -> Header:
     )
 
 
-def read(stream: BinaryIO) -> Picture:
+def _read(source: Source) -> Picture:
     """Decode the primary picture; 10 and 12 bits fill 16.
 
     The decoder applies the orientation, so the tag is set back to upright.
     """
-    image = _open(stream)
+    image = _open(source)
     samples: Array = np.asarray(image)
     if samples.ndim == 2:
         samples = samples[..., None]
-    alpha = samples.shape[-1] in (2, 4)
     info = dict(image.info)
     _module().set_orientation(info)
     metadata = Metadata(
@@ -42,11 +53,10 @@ def read(stream: BinaryIO) -> Picture:
         xmp=info.get("xmp") or None,
         lossy=True,
     )
-    pixels = samples[..., :-1] if alpha else samples
-    return Picture(pixels, samples[..., -1] if alpha else None, "HEIF", metadata)
+    return Picture(*split_alpha(samples), "HEIF", metadata)
 
 
-def write(picture: Picture, stream: BinaryIO) -> None:
+def _write(picture: Picture, stream: BinaryIO) -> None:
     """Encode 8-bit samples at quality 95 without subsampling."""
     module = _module()
     samples = rescale(join_alpha(picture), np.uint8)
@@ -63,10 +73,10 @@ def write(picture: Picture, stream: BinaryIO) -> None:
     module.encode(mode, size, np.ascontiguousarray(samples).tobytes(), stream, **options)
 
 
-def _open(stream: BinaryIO) -> Any:
+def _open(source: Source) -> Any:
     module = _module()
-    stream.seek(0)
-    return module.open_heif(stream, convert_hdr_to_8bit=False)
+    source.stream.seek(0)
+    return module.open_heif(source.stream, convert_hdr_to_8bit=False)
 
 
 def _module() -> ModuleType:
@@ -76,3 +86,15 @@ def _module() -> ModuleType:
         raise Refusal("HEIC needs one more package: pip install 'nelu-cli[heic]'") from None
     module: ModuleType = pillow_heif
     return module
+
+
+FORMAT = Format(
+    name="HEIF",
+    extensions=(".heic", ".heif"),
+    identify=lambda source: (
+        bool(avif.brands(source) & _BRANDS - avif.BRANDS) and not avif.brands(source) & avif.BRANDS
+    ),
+    probe=_probe,
+    read=_read,
+    write=_write,
+)

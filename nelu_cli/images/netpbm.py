@@ -6,9 +6,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, strips
+from nelu_cli.images.format import Format, Source
+from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, is_bilevel, strips
 
-__all__ = ["probe", "read", "write"]
+__all__ = ["FORMAT"]
 
 _HEADER_BYTES = 1 << 16
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
@@ -16,13 +17,13 @@ _BITMAP = re.compile(rb"P([14])" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})()\
 _VALUES = re.compile(rb"P([2356])" + (_GAP + rb"(\d{1,9})") * 3 + rb"\s")
 
 
-def probe(stream: BinaryIO) -> Header:
-    """Read the header."""
-    return _parse(stream)[0]
+def _probe(source: Source) -> Header:
+    return _parse(source.stream)[0]
 
 
-def read(stream: BinaryIO) -> Picture:
+def _read(source: Source) -> Picture:
     """Decode to uint8 or uint16; a largest value other than 255 or 65535 is scaled up to it."""
+    stream = source.stream
     header, kind, maxval, start = _parse(stream)
     shape = (header.height, header.width, header.channels)
     stream.seek(start)
@@ -37,11 +38,11 @@ def read(stream: BinaryIO) -> Picture:
     return Picture(pixels, None, "PPM", metadata)
 
 
-def write(picture: Picture, stream: BinaryIO) -> None:
+def _write(picture: Picture, stream: BinaryIO) -> None:
     """Encode as binary PBM, PGM or PPM."""
     pixels = picture.pixels
     height, width, channels = pixels.shape
-    if picture.metadata.bilevel and channels == 1 and np.all((pixels == 0) | (pixels == 255)):
+    if is_bilevel(picture):
         stream.write(b"P4\n%d %d\n" % (width, height))
         stream.write(np.packbits(pixels[..., 0] == 0, axis=1).tobytes())
         return
@@ -139,3 +140,16 @@ def _table(source: int, target: int) -> Array:
 def _apply_table(values: Array, table: Array, *, out: Array) -> None:
     for rows in strips(values.shape):
         out[rows] = table[values[rows]]
+
+
+FORMAT = Format(
+    name="PPM",
+    extensions=(".ppm", ".pgm", ".pbm", ".pnm"),
+    identify=lambda source: bool(re.match(rb"P[1-6]\s", source.start)),
+    probe=_probe,
+    read=_read,
+    write=_write,
+    depths=("uint8", "uint16"),
+    alpha=False,
+    exif=False,
+)

@@ -17,6 +17,7 @@ __all__ = [
     "Picture",
     "Refusal",
     "TiffLayout",
+    "is_bilevel",
     "join_alpha",
     "rescale",
     "split_alpha",
@@ -112,7 +113,7 @@ class Metadata:
         """Whether colours are stored multiplied by alpha: in OpenEXR always, in TIFF at times."""
         return self.exr is not None or (self.tiff is not None and self.tiff.extrasample == 1)
 
-    def stripped(self) -> "Metadata":
+    def encoding(self) -> "Metadata":
         """Only what tells how to encode the pixels."""
         jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")
         tiff = self.tiff and replace(self.tiff, pages=())
@@ -138,7 +139,7 @@ class Picture:
 
     pixels: Array  # (H, W, C), or (N, H, W, C) for a stack
     alpha: Array | None  # (H, W) or (N, H, W), of the same dtype
-    format: str  # PNG, JPEG, TIFF, WEBP, BMP, PPM, AVIF, HEIF, EXR or GIF
+    format: str  # the name of an entry of the table of formats
     metadata: Metadata = field(default_factory=Metadata)
 
     def __post_init__(self) -> None:
@@ -210,6 +211,13 @@ def join_alpha(picture: Picture) -> Array:
     if picture.alpha is None:
         return picture.pixels
     return np.concatenate([picture.pixels, picture.alpha[..., None]], axis=-1)
+
+
+def is_bilevel(picture: Picture) -> bool:
+    """Whether a picture that had one bit per pixel still has only black and white."""
+    pixels = picture.pixels
+    bilevel = picture.metadata.bilevel and picture.alpha is None and pixels.shape[-1] == 1
+    return bilevel and bool(np.all((pixels == 0) | (pixels == 255)))
 
 
 def upright(picture: Picture) -> Picture:

@@ -9,17 +9,18 @@ from typing import BinaryIO
 import imagecodecs
 import numpy as np
 
+from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import (
     Array,
     Header,
     Metadata,
     Picture,
-    Refusal,
+    is_bilevel,
     join_alpha,
     split_alpha,
 )
 
-__all__ = ["probe", "read", "write"]
+__all__ = ["FORMAT"]
 
 logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # or it would write to stderr
 
@@ -32,8 +33,9 @@ _MAX_PROFILE = 64 << 20
 _DEFLATE_RATIO = 1032  # the most that deflate can compress
 
 
-def probe(stream: BinaryIO) -> Header:
+def _probe(source: Source) -> Header:
     """Read the header; also refuses a file too short for its size, before memory is reserved."""
+    stream = source.stream
     width = height = bits = 0
     colour = -1
     alpha = animated = False
@@ -63,22 +65,21 @@ def probe(stream: BinaryIO) -> Header:
     )
 
 
-def read(stream: BinaryIO) -> Picture:
+def _read(source: Source) -> Picture:
     """Decode to 8 or 16 bits; lower depths are spread to 0–255, a palette becomes RGB or RGBA."""
-    stream.seek(0)
-    samples = imagecodecs.png_decode(stream.read())
+    samples = imagecodecs.png_decode(source.whole())
     if samples.ndim == 2:
         samples = samples[..., None]
     pixels, alpha = split_alpha(samples)
-    return Picture(pixels, alpha, "PNG", _read_metadata(stream))
+    return Picture(pixels, alpha, "PNG", _read_metadata(source.stream))
 
 
-def write(picture: Picture, stream: BinaryIO) -> None:
+def _write(picture: Picture, stream: BinaryIO) -> None:
     """Encode; a picture that was bilevel and still is takes one bit per pixel."""
-    samples = join_alpha(picture)
-    if picture.metadata.bilevel and picture.alpha is None and _is_bilevel(samples):
-        encoded = _encode_bilevel(samples[..., 0] > 0)
+    if is_bilevel(picture):
+        encoded = _encode_bilevel(picture.pixels[..., 0] > 0)
     else:
+        samples = join_alpha(picture)
         plane = samples[..., 0] if samples.shape[-1] == 1 else samples
         encoded = bytes(imagecodecs.png_encode(np.ascontiguousarray(plane)))
     header = len(_SIGNATURE) + 25  # the IHDR chunk
@@ -164,15 +165,9 @@ def _international_text(data: bytes) -> bytes | None:
     return _inflate(text) if compressed == b"\x01" else text
 
 
-def _is_bilevel(samples: Array) -> bool:
-    return bool(np.all((samples == 0) | (samples == 255)))
-
-
 def _encode_bilevel(pixels: Array) -> bytes:
     """A grey PNG of one bit per pixel, its rows unfiltered."""
     height, width = pixels.shape
-    if not (width and height):
-        raise Refusal("an empty picture cannot be written")
     rows = np.packbits(pixels, axis=1)
     filtered = np.pad(rows, ((0, 0), (1, 0)))  # filter 0 before each row
     return (
@@ -181,3 +176,14 @@ def _encode_bilevel(pixels: Array) -> bytes:
         + _chunk(b"IDAT", zlib.compress(filtered.tobytes()))
         + _chunk(b"IEND", b"")
     )
+
+
+FORMAT = Format(
+    name="PNG",
+    extensions=(".png",),
+    identify=starts_with(_SIGNATURE),
+    probe=_probe,
+    read=_read,
+    write=_write,
+    depths=("uint8", "uint16"),
+)

@@ -11,13 +11,14 @@ than 8 bits are spread to 0–255; those of 9 to 15 bits keep their values in 16
 
 import logging
 import math
-import struct
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import tifffile
 
 from nelu_cli.images import exif
+from nelu_cli.images import tiff_tags as tags
+from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import (
     Array,
     Header,
@@ -28,49 +29,36 @@ from nelu_cli.images.picture import (
     join_alpha,
 )
 
-__all__ = ["probe", "read", "write"]
+__all__ = ["FORMAT"]
 
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # or it would write to stderr
 
-_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR = 0, 1, 2, 3, 5, 6
-_COLOURS = {_RGB: 3, _YCBCR: 3, _CMYK: 4}
-_SUPPORTED = (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _PALETTE, _CMYK, _YCBCR)
-_NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 8, 32946, 32773, 50000
-_LOSSLESS = (_NONE, _LZW, _ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
+_WHITE_IS_ZERO, _PALETTE, _YCBCR = 0, 3, 6
+_COLOURS = {tags.RGB: 3, _YCBCR: 3, tags.CMYK: 4}
+_SUPPORTED = (_WHITE_IS_ZERO, tags.BLACK_IS_ZERO, tags.RGB, _PALETTE, tags.CMYK, _YCBCR)
+_NONE, _LZW, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 32946, 32773, 50000
+_LOSSLESS = (_NONE, _LZW, tags.ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
 _LOSSY_CODECS = (6, 7, 34892, 50001)  # JPEG old and new, lossy DNG, WebP
-_PREDICTABLE = (_LZW, _ADOBE_DEFLATE, _DEFLATE, _ZSTD)
-_ICC, _XMP, _PHOTOSHOP, _SUBFILE_TYPE = 34675, 700, 34377, 254
-_RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
-_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
-_STRUCTURE = {  # tags that say how pixels are stored: written afresh
-    *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 277, 278, 279, 280, 281, 284),
-    *(288, 289, 290, 291, 292, 293, 301, 317, 320, 322, 323, 324, 325, 330, 332, 334, 336, 338),
-    *(339, 340, 341, 342, 347, 400, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
-    *(532, 559, 32995, 32996, 32997, 32998, 50674),
-    *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
-}
-_EXIF_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
-    *(270, 271, 272, 274, 305, 306, 315, 316, 18246, 18249, 33432),
-    *(40091, 40092, 40093, 40094, 40095),
-}
-_POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
+_PREDICTABLE = (_LZW, tags.ADOBE_DEFLATE, _DEFLATE, _ZSTD)
 _BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
 _HIGHEST_RATIO = 1 << 16  # of pixels to file in bytes, reached by empty pictures only
 _UNEQUAL = "its pages differ in size or kind; split them into files first"
 _CLASSIC_LIMIT = 4_000_000_000  # bytes, beyond which offsets need 64 bits
 
 
-def probe(stream: BinaryIO) -> Header:
+def _probe(source: Source) -> Header:
     """Read the header and the page table."""
-    _page_offsets(stream)
+    stream = source.stream
+    tags.page_offsets(stream)
     with _open(stream) as file:
-        return _header(_main_series(file), len(_directories(file, stream)))
+        return _header(_main_series(file), len(tags.directories(file, stream)))
 
 
-def read(stream: BinaryIO) -> Picture:
+def _read(source: Source) -> Picture:
     """Decode every page; the samples after the colours are alpha if the file says so."""
+    stream = source.stream
     with _open(stream) as file:
-        directories = _directories(file, stream)
+        directories = tags.directories(file, stream)
         series = _main_series(file)
         page = series.keyframe
         if len(directories) > 1:
@@ -92,16 +80,16 @@ def read(stream: BinaryIO) -> Picture:
     return Picture(samples[..., :-1], samples[..., -1], "TIFF", metadata)
 
 
-def write(picture: Picture, stream: BinaryIO) -> None:
+def _write(picture: Picture, stream: BinaryIO) -> None:
     """Encode page by page, as the layout of the original says or as deflated RGB or grey."""
-    layout = picture.metadata.tiff or _default_layout(picture)
+    layout = picture.metadata.tiff or tags.default_layout(picture)
     stack = picture.pixels.ndim == 4
     big = layout.bigtiff or picture.pixels.nbytes > _CLASSIC_LIMIT
     count = len(picture.pixels) if stack else 1
     channels = picture.pixels.shape[-1]
-    photometric = _RGB if layout.photometric in (_PALETTE, _YCBCR) else layout.photometric
+    photometric = tags.RGB if layout.photometric in (_PALETTE, _YCBCR) else layout.photometric
     if channels < _COLOURS.get(photometric, 1):
-        photometric = _BLACK_IS_ZERO
+        photometric = tags.BLACK_IS_ZERO
     extra = channels - _COLOURS.get(photometric, 1)
     extrasamples = [0] * extra + [layout.extrasample or 2] * (picture.alpha is not None)
     with tifffile.TiffWriter(stream, bigtiff=big, byteorder=layout.byteorder) as file:
@@ -109,7 +97,7 @@ def write(picture: Picture, stream: BinaryIO) -> None:
             samples = join_alpha(_page(picture, index) if stack else picture)
             data = _encode(samples, layout, bilevel=picture.metadata.bilevel)
             directory = layout.pages[index] if index < len(layout.pages) else None
-            resolution, unit = _resolution(directory, layout.byteorder) or (None, None)
+            resolution, unit = tags.resolution(directory, layout.byteorder) or (None, None)
             file.write(
                 data,
                 photometric=photometric,
@@ -123,38 +111,15 @@ def write(picture: Picture, stream: BinaryIO) -> None:
                 resolutionunit=unit,
                 metadata=None,
                 software=False,
-                extratags=_extratags(directory, layout.byteorder, first=index == 0, big=big),
+                extratags=tags.extratags(directory, layout.byteorder, first=index == 0, big=big),
             )
     if layout.pages and layout.pages[0].children:
-        _append_children(stream, layout.pages[0], layout.byteorder, big=big)
+        tags.append_children(stream, layout.pages[0], layout.byteorder, big=big)
 
 
 def _open(stream: BinaryIO) -> tifffile.TiffFile:
     stream.seek(0)
     return tifffile.TiffFile(stream, _multifile=False)
-
-
-def _page_offsets(stream: BinaryIO) -> list[int]:
-    """Where each page's directory starts; a chain that bites its tail would keep tifffile busy."""
-    stream.seek(0)
-    start = stream.read(16)
-    order = ">" if start[:2] == b"MM" else "<"
-    big = start[2:4] in (b"+\0", b"\0+")
-    count_format, offset_format, entry = ("Q", "Q", 20) if big else ("H", "I", 12)
-    (offset,) = struct.unpack_from(order + offset_format, start, 8 if big else 4)
-    end = stream.seek(0, 2)
-    offsets: dict[int, None] = {}
-    while 0 < offset < end:
-        if offset in offsets:
-            raise ValueError("its chain of pages is circular")
-        stream.seek(offset)
-        size = struct.calcsize(count_format)
-        (count,) = struct.unpack(order + count_format, stream.read(size))
-        offsets[offset] = None
-        stream.seek(min(offset + size + count * entry, end))
-        following = stream.read(struct.calcsize(offset_format))
-        offset = int.from_bytes(following, "little" if order == "<" else "big")
-    return list(offsets)
 
 
 def _main_series(file: tifffile.TiffFile) -> tifffile.TiffPageSeries:
@@ -266,32 +231,13 @@ def _predictor(layout: TiffLayout, dtype: np.dtype[Any]) -> int | None:
     return 3 if dtype.kind == "f" else 2
 
 
-def _directories(file: tifffile.TiffFile, stream: BinaryIO) -> dict[int, exif.Directory]:
-    """The tags of every page that is no reduced version of another, by its place in the file.
-
-    There is one for a stack in one piece, as ImageJ and MetaMorph write it.
-    """
-    order, big = file.byteorder, file.is_bigtiff
-    pages = [exif.parse(stream, offset, order, big=big) for offset in _page_offsets(stream)]
-    return {
-        index: page.without(_STRUCTURE)
-        for index, page in enumerate(pages)
-        if not _is_reduced(page, order)
-    }
-
-
-def _is_reduced(page: exif.Directory, order: str) -> bool:
-    kind = page.get(_SUBFILE_TYPE)
-    return bool(kind and int.from_bytes(kind, "little" if order == "<" else "big") & 1)
-
-
 def _metadata(
     file: tifffile.TiffFile, page: Any, axes: str, directories: tuple[exif.Directory, ...]
 ) -> Metadata:
     order: Literal["<", ">"] = ">" if file.byteorder == ">" else "<"
     first = directories[0]
     camera = exif.Directory(
-        tuple(entry for entry in first.entries if entry.code in _EXIF_TAGS), first.children
+        tuple(entry for entry in first.entries if entry.code in tags.EXIF_TAGS), first.children
     )
     compression = int(page.compression)
     rows = page.rowsperstrip if not page.is_tiled and page.rowsperstrip < page.imagelength else None
@@ -302,20 +248,20 @@ def _metadata(
         photometric=int(page.photometric),
         planar=page.planarconfig == 2 and page.samplesperpixel > 1,
         extrasample=int(page.extrasamples[-1]) if page.extrasamples else 0,
-        compression=compression if compression in _LOSSLESS else _ADOBE_DEFLATE,
+        compression=compression if compression in _LOSSLESS else tags.ADOBE_DEFLATE,
         predictor=int(page.predictor),
         tile=_tile(page),
         rows_per_strip=rows or None,
         pages=directories,
     )
     return Metadata(
-        icc=first.get(_ICC),
+        icc=first.get(tags.ICC),
         exif=exif.pack(camera, order),
-        xmp=first.get(_XMP),
-        photoshop=first.get(_PHOTOSHOP),
-        dpi=_dpi(first, order),
+        xmp=first.get(tags.XMP),
+        photoshop=first.get(tags.PHOTOSHOP),
+        dpi=tags.dpi(first, order),
         bilevel=page.bitspersample == 1 and page.samplesperpixel == 1,
-        cmyk=page.photometric == _CMYK,
+        cmyk=page.photometric == tags.CMYK,
         lossy=compression in _LOSSY_CODECS,
         tiff=layout,
     )
@@ -327,114 +273,16 @@ def _tile(page: Any) -> tuple[int, int] | None:
     return page.tilelength, page.tilewidth
 
 
-def _resolution(
-    directory: exif.Directory | None, order: str
-) -> tuple[tuple[tuple[int, int], tuple[int, int]], int] | None:
-    """Pixels per unit across and down as ratios, and the unit: 1 none, 2 inch, 3 centimetre."""
-    if directory is None:
-        return None
-    across, down = (directory.get(code) for code in (_X_RESOLUTION, _Y_RESOLUTION))
-    unit = directory.get(_RESOLUTION_UNIT)
-    if across is None or down is None or not len(across) == len(down) == 8:
-        return None
-    number = struct.unpack(f"{order}H", unit)[0] if unit and len(unit) == 2 else 2
-    ratios = struct.unpack(f"{order}II", across), struct.unpack(f"{order}II", down)
-    if ratios[0][1] == 0 or ratios[1][1] == 0:
-        return None
-    return ratios, number if number in (1, 2, 3) else 1
-
-
-def _dpi(directory: exif.Directory, order: str) -> tuple[float, float] | None:
-    """Pixels per inch, if the file speaks of inches or centimetres."""
-    resolution = _resolution(directory, order)
-    if resolution is None or resolution[1] == 1:
-        return None
-    scale = 2.54 if resolution[1] == 3 else 1.0
-    across, down = (scale * top / bottom for top, bottom in resolution[0])
-    return (across, down) if across and down else None
-
-
-def _default_layout(picture: Picture) -> TiffLayout:
-    """For a picture that comes from another format: its metadata as tags, deflate."""
-    metadata = picture.metadata
-    camera, order = exif.unpack(metadata.exif) if metadata.exif else (exif.Directory(()), "<")
-    entries = [entry for entry in camera.entries if entry.code in _EXIF_TAGS]
-    if metadata.dpi:
-        for code, value in zip((_X_RESOLUTION, _Y_RESOLUTION), metadata.dpi, strict=True):
-            ratio = struct.pack(f"{order}II", min(round(value * 1000), 2**32 - 1), 1000)
-            entries.append(exif.Entry(code, 5, 1, ratio))
-        entries.append(exif.Entry(_RESOLUTION_UNIT, 3, 1, struct.pack(f"{order}H", 2)))
-    if metadata.xmp:
-        entries.append(exif.Entry(_XMP, 1, len(metadata.xmp), metadata.xmp))
-    if metadata.photoshop:
-        entries.append(exif.Entry(_PHOTOSHOP, 1, len(metadata.photoshop), metadata.photoshop))
-    if metadata.icc:
-        entries.append(exif.Entry(_ICC, 7, len(metadata.icc), metadata.icc))
-    channels = picture.pixels.shape[-1]
-    photometric = _CMYK if metadata.cmyk else _RGB if channels == 3 else _BLACK_IS_ZERO
-    return TiffLayout(
-        axes="",
-        byteorder=order,
-        bigtiff=False,
-        photometric=photometric,
-        planar=False,
-        extrasample=1 if metadata.premultiplied else 2,
-        compression=_ADOBE_DEFLATE,
-        predictor=2,
-        tile=None,
-        rows_per_strip=None,
-        pages=(exif.Directory(tuple(entries), camera.children),),
-    )
-
-
-def _extratags(
-    directory: exif.Directory | None, order: str, *, first: bool, big: bool
-) -> list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]]:
-    """Tags for tifffile; those that point to further directories point nowhere yet."""
-    if directory is None:
-        return []
-    tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
-        (entry.code, entry.type, entry.count, _value(entry, order), True)
-        for entry in directory.entries
-        if entry.code not in (_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT)
-    ]
-    if first:
-        for code, _ in directory.children:
-            if code in _POINTERS:
-                tags.append((_POINTERS[code], 16 if big else 4, 1, 0, True))
-    return tags
-
-
-def _value(entry: exif.Entry, order: str) -> bytes | tuple[int, ...]:
-    """As tifffile wants it: bytes, but the two numbers of ratios (it miscounts their bytes)."""
-    if entry.type not in (_RATIONAL, _SIGNED_RATIONAL):
-        return entry.data
-    number = "I" if entry.type == _RATIONAL else "i"
-    return struct.unpack(f"{order}{2 * entry.count}{number}", entry.data)
-
-
-def _append_children(stream: BinaryIO, directory: exif.Directory, order: str, *, big: bool) -> None:
-    """Write the directories that the first page's tags point to at the end, and the pointers."""
-    pointers = _value_positions(stream, order, big=big)
-    for code, child in directory.children:
-        if code in _POINTERS:
-            end = stream.seek(0, 2)
-            stream.write(b"\0" * (end % 2))
-            start = end + end % 2
-            stream.write(exif.serialize(child, start, order, big=big))
-            stream.seek(pointers[code])
-            stream.write(struct.pack(f"{order}{'Q' if big else 'I'}", start))
-
-
-def _value_positions(stream: BinaryIO, order: str, *, big: bool) -> dict[int, int]:
-    """Where the value of each tag of the first page stands in the file."""
-    offset = _page_offsets(stream)[0]
-    head, entry, before_value = (8, 20, 12) if big else (2, 12, 8)
-    stream.seek(offset)
-    (count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", stream.read(head))
-    table = stream.read(count * entry)
-    starts = range(0, len(table), entry)
-    return {
-        struct.unpack_from(f"{order}H", table, start)[0]: offset + head + start + before_value
-        for start in starts
-    }
+FORMAT = Format(
+    name="TIFF",
+    extensions=(".tif", ".tiff"),
+    identify=starts_with(b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"),
+    probe=_probe,
+    read=_read,
+    write=_write,
+    depths=(),
+    channels=(),
+    premultiplied=None,
+    inks=True,
+    stacks=True,
+)

@@ -1,69 +1,58 @@
-"""WebP: pixels through libwebp, metadata from the RIFF chunks. Always 8 bits and RGB."""
+"""WebP through Pillow: always 8 bits and RGB."""
 
-import struct
-from collections.abc import Iterator
 from typing import BinaryIO
 
-import imagecodecs
-import numpy as np
+from PIL import Image, WebPImagePlugin
 
-from nelu_cli.images.picture import Header, Metadata, Picture, split_alpha
+from nelu_cli.images import pillow
+from nelu_cli.images.format import Format, Source
+from nelu_cli.images.picture import Picture
 
-__all__ = ["probe", "read"]
-
-_METADATA = (b"ICCP", b"EXIF", b"XMP ")
-
-
-def probe(stream: BinaryIO) -> Header:
-    """Read the header, which has three forms: extended, lossless, lossy."""
-    width = height = 0
-    alpha = animated = False
-    for name, length in _chunks(stream):
-        start = stream.read(min(length, 10))
-        if name == b"VP8X":
-            width, height = (1 + int.from_bytes(start[i : i + 3], "little") for i in (4, 7))
-            alpha, animated = bool(start[0] & 0x10), bool(start[0] & 0x02)
-            break
-        if name == b"VP8L":
-            (bits,) = struct.unpack("<I", start[1:5])
-            width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
-            alpha = bool(bits >> 28 & 1)
-            break
-        if name == b"VP8 ":
-            width, height = (size & 0x3FFF for size in struct.unpack("<HH", start[6:10]))
-            break
-    else:
-        raise ValueError("no picture in it")
-    return Header("WEBP", width, height, 3, np.dtype(np.uint8), alpha=alpha, animated=animated)
+__all__ = ["FORMAT"]
 
 
-def read(stream: BinaryIO) -> Picture:
-    """Decode, and collect profile, EXIF and XMP."""
-    header = probe(stream)
-    stream.seek(0)
-    samples = imagecodecs.webp_decode(stream.read(), hasalpha=header.alpha)
-    found: dict[bytes, bytes] = {}
-    names = set()
-    for name, length in _chunks(stream):
-        names.add(name)
-        if name in _METADATA:
-            found.setdefault(name, stream.read(length))
-    pixels, alpha = split_alpha(samples)
-    metadata = Metadata(
-        icc=found.get(b"ICCP"),
-        exif=found.get(b"EXIF", b"").removeprefix(b"Exif\0\0") or None,
-        xmp=found.get(b"XMP "),
-        lossy=b"VP8L" not in names,
+def _open(source: Source) -> Image.Image:
+    source.stream.seek(0)
+    return WebPImagePlugin.WebPImageFile(source.stream)
+
+
+def _read(source: Source) -> Picture:
+    image = _open(source)
+    return pillow.picture(image, "WEBP", pillow.metadata(image, lossy=not _is_lossless(source)))
+
+
+def _write(picture: Picture, stream: BinaryIO) -> None:
+    """Encode; without loss unless the picture had been compressed with losses before."""
+    image = pillow.image(picture, widen=True)
+    image.save(
+        stream,
+        "WEBP",
+        lossless=not picture.metadata.lossy,
+        quality=pillow.QUALITY,
+        alpha_quality=100,
+        exact=True,
+        **pillow.options(picture.metadata, image.mode),
     )
-    return Picture(pixels, alpha, "WEBP", metadata)
 
 
-def _chunks(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Name and length of each chunk, the stream standing at its data."""
-    end = stream.seek(0, 2)
+def _is_lossless(source: Source) -> bool:
+    """Whether the picture's chunk is of the lossless kind."""
+    content = source.whole()
     position = 12
-    while position + 8 <= end:
-        stream.seek(position)
-        name, length = struct.unpack("<4sI", stream.read(8))
-        yield name, length
+    while position + 8 <= len(content):
+        if content[position : position + 4] in (b"VP8L", b"VP8 "):
+            break
+        length = int.from_bytes(content[position + 4 : position + 8], "little")
         position += 8 + length + length % 2
+    return content[position : position + 4] == b"VP8L"
+
+
+FORMAT = Format(
+    name="WEBP",
+    extensions=(".webp",),
+    identify=lambda source: source.start[:4] == b"RIFF" and source.start[8:12] == b"WEBP",
+    probe=pillow.prober(_open, "WEBP"),
+    read=_read,
+    write=_write,
+    longest_side=16383,
+)

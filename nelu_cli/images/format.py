@@ -1,0 +1,72 @@
+"""What a picture format is: one entry of the table in :mod:`nelu_cli.images.formats`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from nelu_cli.images.picture import Header, Picture
+
+__all__ = ["Format", "Source", "starts_with"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """An opened file, for formats to recognise, probe and read.
+
+    Attributes:
+        path: where it is; None if its bytes were given.
+        stream: its content, seekable; empty for a folder.
+        start: the first bytes of the content.
+    """
+
+    path: Path | None
+    stream: BinaryIO
+    start: bytes
+
+    def whole(self) -> bytes:
+        """The whole content."""
+        self.stream.seek(0)
+        return self.stream.read()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format: its names, how to recognise, probe, read and write it, and what it holds.
+
+    Attributes:
+        name: in messages and for ``--format``.
+        extensions: with the dot, in lower case; a new file gets the first.
+        identify: tells from a source whether it is of this format.
+        probe: reads what a file says about its picture, decoding no pixel.
+        read: decodes a file.
+        write: encodes a picture that the format can hold; None if files can only be read.
+        depths: dtypes of samples that it holds, deepest last; none means any.
+        channels: numbers of channels that it holds; none means any.
+        alpha: whether it holds transparency.
+        premultiplied: whether colours are stored multiplied by alpha; None if both are possible.
+        exif: whether it holds EXIF, and with it an orientation.
+        inks: whether it holds CMYK.
+        stacks: whether it holds several pictures.
+        longest_side: the most pixels a side.
+    """
+
+    name: str
+    extensions: tuple[str, ...]
+    identify: Callable[[Source], bool]
+    probe: Callable[[Source], Header]
+    read: Callable[[Source], Picture]
+    write: Callable[[Picture, BinaryIO], None] | None = None
+    depths: tuple[str, ...] = ("uint8",)
+    channels: tuple[int, ...] = (1, 3)
+    alpha: bool = True
+    premultiplied: bool | None = False
+    exif: bool = True
+    inks: bool = False
+    stacks: bool = False
+    longest_side: int = 2**31 - 1
+
+
+def starts_with(*signatures: bytes) -> Callable[[Source], bool]:
+    """Recognise a format by the first bytes of its files."""
+    return lambda source: source.start.startswith(signatures)

@@ -1,0 +1,204 @@
+"""The tags of TIFF pages: found in a file, and written again."""
+
+import struct
+from typing import BinaryIO
+
+import tifffile
+
+from nelu_cli.images import exif
+from nelu_cli.images.picture import Picture, TiffLayout
+
+__all__ = [
+    "ADOBE_DEFLATE",
+    "BLACK_IS_ZERO",
+    "CMYK",
+    "EXIF_TAGS",
+    "ICC",
+    "PHOTOSHOP",
+    "RGB",
+    "XMP",
+    "append_children",
+    "default_layout",
+    "directories",
+    "dpi",
+    "extratags",
+    "page_offsets",
+    "resolution",
+]
+
+BLACK_IS_ZERO, RGB, CMYK = 1, 2, 5  # photometric interpretations
+ADOBE_DEFLATE = 8  # compression
+ICC, XMP, PHOTOSHOP, _SUBFILE_TYPE = 34675, 700, 34377, 254
+_RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
+_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
+_STRUCTURE = {  # tags that say how pixels are stored: written afresh
+    *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 277, 278, 279, 280, 281, 284),
+    *(288, 289, 290, 291, 292, 293, 301, 317, 320, 322, 323, 324, 325, 330, 332, 334, 336, 338),
+    *(339, 340, 341, 342, 347, 400, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
+    *(532, 559, 32995, 32996, 32997, 32998, 50674),
+    *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
+}
+EXIF_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
+    *(270, 271, 272, 274, 305, 306, 315, 316, 18246, 18249, 33432),
+    *(40091, 40092, 40093, 40094, 40095),
+}
+_POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
+
+
+def page_offsets(stream: BinaryIO) -> list[int]:
+    """Where each page's directory starts.
+
+    Raises:
+        ValueError: the chain of pages is circular; tifffile would follow it for ever.
+    """
+    stream.seek(0)
+    start = stream.read(16)
+    order = ">" if start[:2] == b"MM" else "<"
+    big = start[2:4] in (b"+\0", b"\0+")
+    count_format, offset_format, entry = ("Q", "Q", 20) if big else ("H", "I", 12)
+    (offset,) = struct.unpack_from(order + offset_format, start, 8 if big else 4)
+    end = stream.seek(0, 2)
+    offsets: dict[int, None] = {}
+    while 0 < offset < end:
+        if offset in offsets:
+            raise ValueError("its chain of pages is circular")
+        stream.seek(offset)
+        size = struct.calcsize(count_format)
+        (count,) = struct.unpack(order + count_format, stream.read(size))
+        offsets[offset] = None
+        stream.seek(min(offset + size + count * entry, end))
+        following = stream.read(struct.calcsize(offset_format))
+        offset = int.from_bytes(following, "little" if order == "<" else "big")
+    return list(offsets)
+
+
+def directories(file: tifffile.TiffFile, stream: BinaryIO) -> dict[int, exif.Directory]:
+    """The tags of every page that is no reduced version of another, by its place in the file.
+
+    There is one for a stack in one piece, as ImageJ and MetaMorph write it.
+    """
+    order, big = file.byteorder, file.is_bigtiff
+    pages = [exif.parse(stream, offset, order, big=big) for offset in page_offsets(stream)]
+    return {
+        index: page.without(_STRUCTURE)
+        for index, page in enumerate(pages)
+        if not _is_reduced(page, order)
+    }
+
+
+def _is_reduced(page: exif.Directory, order: str) -> bool:
+    kind = page.get(_SUBFILE_TYPE)
+    return bool(kind and int.from_bytes(kind, "little" if order == "<" else "big") & 1)
+
+
+def resolution(
+    directory: exif.Directory | None, order: str
+) -> tuple[tuple[tuple[int, int], tuple[int, int]], int] | None:
+    """Pixels per unit across and down as ratios, and the unit: 1 none, 2 inch, 3 centimetre."""
+    if directory is None:
+        return None
+    across, down = (directory.get(code) for code in (_X_RESOLUTION, _Y_RESOLUTION))
+    unit = directory.get(_RESOLUTION_UNIT)
+    if across is None or down is None or not len(across) == len(down) == 8:
+        return None
+    number = struct.unpack(f"{order}H", unit)[0] if unit and len(unit) == 2 else 2
+    ratios = struct.unpack(f"{order}II", across), struct.unpack(f"{order}II", down)
+    if ratios[0][1] == 0 or ratios[1][1] == 0:
+        return None
+    return ratios, number if number in (1, 2, 3) else 1
+
+
+def dpi(directory: exif.Directory, order: str) -> tuple[float, float] | None:
+    """Pixels per inch, if the file speaks of inches or centimetres."""
+    found = resolution(directory, order)
+    if found is None or found[1] == 1:
+        return None
+    scale = 2.54 if found[1] == 3 else 1.0
+    across, down = (scale * top / bottom for top, bottom in found[0])
+    return (across, down) if across and down else None
+
+
+def default_layout(picture: Picture) -> TiffLayout:
+    """For a picture that comes from another format: its metadata as tags, deflate."""
+    metadata = picture.metadata
+    camera, order = exif.unpack(metadata.exif) if metadata.exif else (exif.Directory(()), "<")
+    entries = [entry for entry in camera.entries if entry.code in EXIF_TAGS]
+    if metadata.dpi:
+        for code, value in zip((_X_RESOLUTION, _Y_RESOLUTION), metadata.dpi, strict=True):
+            ratio = struct.pack(f"{order}II", min(round(value * 1000), 2**32 - 1), 1000)
+            entries.append(exif.Entry(code, 5, 1, ratio))
+        entries.append(exif.Entry(_RESOLUTION_UNIT, 3, 1, struct.pack(f"{order}H", 2)))
+    if metadata.xmp:
+        entries.append(exif.Entry(XMP, 1, len(metadata.xmp), metadata.xmp))
+    if metadata.photoshop:
+        entries.append(exif.Entry(PHOTOSHOP, 1, len(metadata.photoshop), metadata.photoshop))
+    if metadata.icc:
+        entries.append(exif.Entry(ICC, 7, len(metadata.icc), metadata.icc))
+    channels = picture.pixels.shape[-1]
+    photometric = CMYK if metadata.cmyk else RGB if channels == 3 else BLACK_IS_ZERO
+    return TiffLayout(
+        axes="",
+        byteorder=order,
+        bigtiff=False,
+        photometric=photometric,
+        planar=False,
+        extrasample=1 if metadata.premultiplied else 2,
+        compression=ADOBE_DEFLATE,
+        predictor=2,
+        tile=None,
+        rows_per_strip=None,
+        pages=(exif.Directory(tuple(entries), camera.children),),
+    )
+
+
+def extratags(
+    directory: exif.Directory | None, order: str, *, first: bool, big: bool
+) -> list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]]:
+    """Tags for tifffile; those that point to further directories point nowhere yet."""
+    if directory is None:
+        return []
+    tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
+        (entry.code, entry.type, entry.count, _value(entry, order), True)
+        for entry in directory.entries
+        if entry.code not in (_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT)
+    ]
+    if first:
+        for code, _ in directory.children:
+            if code in _POINTERS:
+                tags.append((_POINTERS[code], 16 if big else 4, 1, 0, True))
+    return tags
+
+
+def _value(entry: exif.Entry, order: str) -> bytes | tuple[int, ...]:
+    """As tifffile wants it: bytes, but the two numbers of ratios (it miscounts their bytes)."""
+    if entry.type not in (_RATIONAL, _SIGNED_RATIONAL):
+        return entry.data
+    number = "I" if entry.type == _RATIONAL else "i"
+    return struct.unpack(f"{order}{2 * entry.count}{number}", entry.data)
+
+
+def append_children(stream: BinaryIO, directory: exif.Directory, order: str, *, big: bool) -> None:
+    """Write the directories that the first page's tags point to at the end, and the pointers."""
+    pointers = _value_positions(stream, order, big=big)
+    for code, child in directory.children:
+        if code in _POINTERS:
+            end = stream.seek(0, 2)
+            stream.write(b"\0" * (end % 2))
+            start = end + end % 2
+            stream.write(exif.serialize(child, start, order, big=big))
+            stream.seek(pointers[code])
+            stream.write(struct.pack(f"{order}{'Q' if big else 'I'}", start))
+
+
+def _value_positions(stream: BinaryIO, order: str, *, big: bool) -> dict[int, int]:
+    """Where the value of each tag of the first page stands in the file."""
+    offset = page_offsets(stream)[0]
+    head, entry, before_value = (8, 20, 12) if big else (2, 12, 8)
+    stream.seek(offset)
+    (count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", stream.read(head))
+    table = stream.read(count * entry)
+    starts = range(0, len(table), entry)
+    return {
+        struct.unpack_from(f"{order}H", table, start)[0]: offset + head + start + before_value
+        for start in starts
+    }
