@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "images": {"atomic"},
     "runtime": {"checkpoints", "images", "networks"},
     "files": {"atomic", "images", "runtime"},
+    "pages": {"atomic", "images"},
     "data": {"atomic", "images", "noise"},
     "evaluation": {"atomic", "data", "noise", "runtime"},
     "training": {"atomic", "checkpoints", "data", "evaluation", "networks", "noise"},
@@ -49,7 +50,7 @@ LAYERS: dict[str, set[str]] = {
         "runtime",
     },
 }
-WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise"]
+WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise", "pages"]
 FREE = {"__init__", "__main__", "cli"}  # may import anything (cli: inside functions)
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-7]|10[0-7]|[34]8;)[\d;]*m")
 

@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__
-from nelu_cli.cli import data, denoise, evaluate, experiment, info, models, train
+from nelu_cli.cli import compare, data, denoise, evaluate, experiment, info, models, train
 from nelu_cli.errors import NeluError, UsageError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing the boxes is nearly half of its time
 )
 app.command("denoise")(denoise.denoise)
+app.command("compare")(compare.compare)
 app.command("info")(info.info)
 app.command("models")(models.models)
 app.command("eval")(evaluate.evaluate)

@@ -1,0 +1,163 @@
+"""``nelu compare``: a page to look at, before and after side by side."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nelu_cli.cli.sizes import parse_count
+from nelu_cli.errors import ImageError, NeluError, UsageError
+
+if TYPE_CHECKING:
+    from nelu_cli.images import Picture
+    from nelu_cli.pages import Entry
+
+
+def compare(
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="The noisy picture, or a folder of them.")
+    ],
+    after: Annotated[
+        Path,
+        typer.Argument(metavar="AFTER", help="The clean picture, or a folder with the same names."),
+    ],
+    page: Annotated[Path, typer.Argument(metavar="PAGE.html", help="The page to write.")],
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing page.")] = False,
+    max_pixels: Annotated[
+        str, typer.Option(metavar="COUNT", help="Refuse larger pictures, as 500M.")
+    ] = "1G",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
+    ] = False,
+) -> int:
+    """Make a page to look at: a slider over before and after, the removed noise, a noise map.
+
+    nelu compare noisy.jpg clean.jpg page.html
+
+    nelu compare photos/ clean/ page.html
+
+    The page is one file that needs no network. Of large pictures it holds an overview and the
+    busiest and the flattest place; a page of many pictures stays below 20 MB.
+    """
+    limit = parse_count(max_pixels, "--max-pixels")
+    check_page(page, [before, after], force=force)
+
+    from nelu_cli.cli.reporting import progress, stderr_console
+    from nelu_cli.pages import Entry, picture_budget, write_page
+
+    pairs, problems = _pairs(before, after)
+    console = stderr_console()
+    failed = [str(problem) for problem in problems]
+    entries: list[Entry] = []
+    budget = picture_budget(len(pairs))
+    with progress("", len(pairs), console=console, quiet=quiet) as advance:
+        for name, first, second in pairs:
+            advance(0, name)
+            try:
+                entries.append(_compare(name, first, second, limit, budget))
+            except NeluError as error:
+                failed.append(str(error))
+                entries.append(Entry(name, problem=str(error)))
+            advance()
+    entries += [Entry(str(problem).split(": ")[0], problem=str(problem)) for problem in problems]
+    for message in failed:
+        console.print(f"nelu: {message}", markup=False, style="red")
+    if not any(entry.looks for entry in entries):
+        raise ImageError(f"{page}: not written, there is nothing to show")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(page, f"{before.name} and {after.name}", entries)
+    if not quiet:
+        shown = sum(entry.looks is not None for entry in entries)
+        size = f"{page.stat().st_size / 1e6:.1f} MB"
+        console.print(f"{page}: {shown} of {len(entries)} pictures, {size}", markup=False)
+    return 1 if failed else 0
+
+
+def check_page(page: Path, taken: list[Path], *, force: bool) -> None:
+    """Refuse a page that would be no page, or replace something unasked."""
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{page}: a page is an HTML file; let its name end in .html")
+    if page.is_dir():
+        raise ImageError(f"{page}: is a folder, where a page should be written")
+    if any(page.exists() and path.exists() and page.samefile(path) for path in taken):
+        raise UsageError(f"{page}: the page needs a name of its own")
+    if page.exists() and not force:
+        raise ImageError(f"{page}: exists already; --force replaces it")
+
+
+def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], list[NeluError]]:
+    """Name and files of each pair; and what is left over in either folder.
+
+    Files of folders belong together if they have the same name, or the same but for the extension.
+    """
+    from nelu_cli.files.plan import collect
+    from nelu_cli.images import EXTENSIONS
+
+    if before.is_dir() != after.is_dir() and before.exists() and after.exists():
+        raise UsageError(f"{before} and {after}: give two pictures or two folders")
+    if not before.is_dir():
+        return [(before.name, before, after)], []
+    problems: list[NeluError] = []
+    found: list[dict[Path, Path]] = []
+    for folder in (before, after):
+        items, closed = collect([str(folder)], EXTENSIONS)
+        problems += closed
+        found.append({item.name: item.path for item in items})
+    bare: dict[Path, Path] = {}
+    for name, path in found[1].items():
+        bare.setdefault(name.with_suffix(""), path)
+    pairs: list[tuple[str, Path, Path]] = []
+    for name, path in found[0].items():
+        partner = found[1].get(name) or bare.get(name.with_suffix(""))
+        if partner is None:
+            problems.append(ImageError(f"{path}: nothing of that name in {after}"))
+        else:
+            pairs.append((str(name), path, partner))
+    used = {partner for _, _, partner in pairs}
+    problems += [
+        ImageError(f"{path}: nothing of that name in {before}")
+        for path in found[1].values()
+        if path not in used
+    ]
+    return pairs, problems
+
+
+def _compare(name: str, first: Path, second: Path, limit: int, budget: int) -> "Entry":
+    from nelu_cli import images
+    from nelu_cli.images.picture import Refusal
+    from nelu_cli.pages import Entry, look_at
+
+    before, after = (images.read(path, max_pixels=limit) for path in (first, second))
+    try:
+        looks = look_at(before, after, budget)
+    except Refusal as error:
+        raise ImageError(f"{second}: {error}") from error
+    return Entry(
+        name,
+        result=str(second),
+        picture=_describe(before),
+        noise=_noise(before),
+        looks=looks,
+    )
+
+
+def _describe(picture: "Picture") -> str:
+    """``512×512 RGB uint8``"""
+    height, width, channels = picture.pixels.shape[-3:]
+    pages = f", {len(picture.pixels)} pages," if picture.pixels.ndim == 4 else ""
+    kind = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
+    return f"{width}×{height}{pages} {kind} {picture.pixels.dtype}"
+
+
+def _noise(picture: "Picture") -> str:
+    """How noisy the picture is, by the model that would clean it."""
+    from nelu_cli.runtime.models import choose_model, default_models
+    from nelu_cli.runtime.noise_level import estimate_noise
+
+    try:
+        noise = estimate_noise(picture.pixels, choose_model(picture.pixels, default_models()))
+    except NeluError:
+        return ""
+    if picture.pixels.dtype.kind == "f":
+        return f"noise {noise:.3g}"
+    return f"noise {noise * 255 / picture.white:.1f}/255"
