@@ -30,14 +30,15 @@ def compare(
         bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
     ] = False,
 ) -> int:
-    """Make a page to look at: a slider over before and after, the removed noise, a noise map.
+    """Make a page to look at: before and after under a slider.
 
     nelu compare noisy.jpg clean.jpg page.html
 
     nelu compare photos/ clean/ page.html
 
-    The page is one file that needs no network. Of large pictures it holds an overview and the
-    busiest and the flattest place; a page of many pictures stays below 20 MB.
+    The page is one file that needs no network, with zoom, the removed noise and a noise map. Of
+    large pictures it holds an overview, the busiest and the flattest place; a page of 50 pictures
+    stays below 20 MB.
     """
     limit = parse_count(max_pixels, "--max-pixels")
     check_page(page, [before, after], force=force)
