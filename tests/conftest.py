@@ -1,12 +1,16 @@
 """What tests of several commands share."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from nelu_cli import checkpoints
 from nelu_cli.cli import run
+from nelu_cli.networks import DeepConfig, build
+from nelu_cli.runtime.models import default_models
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, which some of them press.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -26,3 +30,25 @@ def nelu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
         return status, out, err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def weights_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grey and a colour network, small and random, under the names of the bundled ones."""
+    folder = tmp_path_factory.mktemp("weights")
+    for name, channels in (("deep-gray", 1), ("deep-color", 3)):
+        torch.manual_seed(channels)
+        config = DeepConfig(channels=channels, widths=(4, 4, 4), blocks=(1, 0, 0), window=1)
+        state = build(config).state_dict()
+        path = folder / f"{name}.safetensors"
+        checkpoints.save(path, state, config, checkpoints.TrainingRecord())
+    return folder
+
+
+@pytest.fixture
+def small_models(weights_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Small random networks in place of the bundled ones."""
+    monkeypatch.setattr(checkpoints, "_bundled_folder", lambda: weights_folder)
+    default_models.cache_clear()
+    yield weights_folder
+    default_models.cache_clear()

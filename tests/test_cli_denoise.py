@@ -17,45 +17,26 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
 from nelu_cli import checkpoints, images
-from nelu_cli.cli import denoise_files, run
+from nelu_cli.cli import run
 from nelu_cli.cli.reporting import progress, stderr_console
 from nelu_cli.cli.sizes import parse_bytes, parse_count
 from nelu_cli.errors import UsageError
-from nelu_cli.files.plan import Outcome
-from nelu_cli.networks import DeepConfig, build
+from nelu_cli.files import job as file_job
+from nelu_cli.files.records import Outcome
 from nelu_cli.runtime import pipeline as denoising
 from nelu_cli.runtime.models import load_model
 
 PROJECT = Path(__file__).parent.parent
 
 
-def save_weights(path: Path, channels: int) -> Path:
-    torch.manual_seed(channels)
-    config = DeepConfig(channels=channels, widths=(4, 4, 4), blocks=(1, 0, 0), window=1)
-    network = build(config)
-    checkpoints.save(path, network.state_dict(), config, checkpoints.TrainingRecord())
-    return path
-
-
-@pytest.fixture(scope="module")
-def weights_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("weights")
-    save_weights(folder / "deep-gray.safetensors", 1)
-    save_weights(folder / "deep-color.safetensors", 3)
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def bundled(weights_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Small random networks in place of the bundled ones."""
-    monkeypatch.setattr(checkpoints, "_bundled_folder", lambda: weights_folder)
-    return weights_folder
+def bundled(small_models: Path) -> Path:
+    return small_models
 
 
 @pytest.fixture(autouse=True)
@@ -164,6 +145,18 @@ def test_strength_0_copies_the_file(nelu: Nelu, name: str) -> None:
     np.testing.assert_array_equal(load("other.bmp"), load(name))
 
 
+def test_strength_0_runs_no_network(nelu: Nelu, monkeypatch: pytest.MonkeyPatch) -> None:
+    put("in.png")
+    refuse = Mock(side_effect=AssertionError)
+    monkeypatch.setattr("nelu_cli.networks.DeepAutoencoder.forward", refuse)
+    ran = nelu("denoise", "--strength", "0", "in.png", "out.png")
+    assert ran.status == 0
+    assert ran.err.startswith("in.png → out.png: 34×21 RGB uint8, copied, ")
+    ran = nelu("denoise", "--dry-run", "--strength", "0", "in.png", "new.png")
+    assert ran.err == "in.png → new.png: would copy 34×21 RGB uint8\n"
+    np.testing.assert_array_equal(denoising.denoise(noisy(), strength=0), noisy())
+
+
 def test_strength_quality_and_model_are_passed_on(nelu: Nelu, bundled: Path) -> None:
     put("in.png")
     grey = str(bundled / "deep-gray.safetensors")
@@ -171,6 +164,15 @@ def test_strength_quality_and_model_are_passed_on(nelu: Nelu, bundled: Path) -> 
     assert nelu("denoise", *options, "in.png", "out.png").status == 0
     expected = denoising.denoise(noisy(), load_model("deep-gray"), strength=0.5, quality="best")
     np.testing.assert_array_equal(load("out.png"), expected)
+
+
+def test_quality_fast_is_normal_with_a_note(nelu: Nelu) -> None:
+    put("in.png")
+    assert nelu("denoise", "in.png", "normal.png").status == 0
+    ran = nelu("denoise", "-q", "--quality", "fast", "in.png", "fast.png")
+    assert ran.status == 0
+    assert ran.err == "nelu: note: --quality fast is the same as normal and will go\n"
+    np.testing.assert_array_equal(load("fast.png"), load("normal.png"))
 
 
 def test_small_memory_gives_the_same_picture(nelu: Nelu) -> None:
@@ -226,7 +228,7 @@ def test_format_by_name_and_by_option(nelu: Nelu) -> None:
         (["--model", "nosuch", "in.png", "out.png"], 1, "nosuch: neither a file nor a bundled"),
         (["--model", "deep-color", "grey.png", "out.png"], 1, "grey.png: model deep-color needs 3"),
         (["--strength", "2", "in.png", "out.png"], 2, "--strength"),
-        (["--quality", "great", "in.png", "out.png"], 2, "--quality"),
+        (["--quality", "great", "in.png", "out.png"], 2, "'great': choose normal or best"),
         (["--force", "--skip-existing", "in.png", "out.png"], 2, "exclude each other"),
         (["in.png", "grey.png", "cut.png"], 2, "cut.png: several pictures need a folder"),
         (["-", "in.png", "out"], 2, "takes exactly one picture"),
@@ -289,6 +291,24 @@ def test_without_any_weights_the_error_is_said_once(
     ran = nelu("denoise", "a.png", "b.png", "out")
     assert ran.status == 1
     assert ran.err == "nelu: no weights are bundled for grey pictures; name a file of weights\n"
+
+
+def test_a_dry_run_refuses_what_the_run_refuses(nelu: Nelu) -> None:
+    frames = [Image.fromarray(noisy(seed=seed)) for seed in (0, 1)]
+    frames[0].save("moving.webp", save_all=True, append_images=frames[1:])
+    images.write(images.Picture(noisy().astype(np.uint16), None, "TIFF"), Path("deep.tif"))
+    put("whole.png")
+    Path("cut.png").write_bytes(Path("whole.png").read_bytes()[:300])
+    put("grey.png", channels=1)
+    for arguments in (
+        ["moving.webp", "out.webp"],
+        ["deep.tif", "out.jpg"],
+        ["cut.png", "out.png"],
+        ["--model", "deep-color", "grey.png", "out.png"],
+    ):
+        dry, real = nelu("denoise", "--dry-run", *arguments), nelu("denoise", *arguments)
+        assert (dry.status, dry.err) == (real.status, real.err)
+        assert real.status == 1
 
 
 # Existing files
@@ -452,9 +472,9 @@ def test_small_pictures_are_read_ahead_and_large_ones_are_not(
         return inner_denoise(*arguments, **options)
 
     monkeypatch.setattr(images, "read", read)
-    monkeypatch.setattr(denoise_files, "denoise_pixels", denoise)
+    monkeypatch.setattr(file_job, "denoise_pixels", denoise)
     if not small:
-        monkeypatch.setattr(denoise_files, "SMALL", 0)
+        monkeypatch.setattr(file_job, "SMALL", 0)
     assert nelu("denoise", "in", "out").status == 0
     assert tree("out") == ["a.png", "b.png", "c.png"]
     if not small:
@@ -519,7 +539,7 @@ def test_quiet_does_not_measure_noise_that_nobody_reads(
 ) -> None:
     put("a.png")
     measure = Mock(return_value=3.0)
-    monkeypatch.setattr("nelu_cli.cli.denoise_files.estimate_noise", measure)
+    monkeypatch.setattr("nelu_cli.files.job.estimate_noise", measure)
     assert nelu("denoise", "--quiet", "a.png", "b.png").status == 0
     measure.assert_not_called()
     assert json.loads(nelu("denoise", "--quiet", "--json", "a.png", "c.png").out)["noise"] == 3
@@ -536,7 +556,8 @@ def test_json_lines(nelu: Nelu) -> None:
     records = [json.loads(line) for line in ran.out.splitlines()]
     assert [record["status"] for record in records] == ["failed", "done", "skipped", "failed"]
     missing, done, skipped, failed = records
-    assert missing["error"] == "d.png: no such file or folder"
+    error = "d.png: no such file or folder"
+    assert missing == {"input": "d.png", "status": "failed", "error": error}
     assert done.pop("seconds") > 0
     assert done.pop("noise") == pytest.approx(done.pop("noise_in_pixel_values"), abs=1e-3)
     assert done == {
@@ -604,7 +625,10 @@ def test_info_as_json_with_a_bad_file(nelu: Nelu) -> None:
     frames[0].save("c.gif", save_all=True, append_images=frames[1:])
     ran = nelu("info", "--json", "a.png", "b.png", "c.gif", "d.png")
     assert ran.status == 1
-    first, animated = (json.loads(line) for line in ran.out.splitlines())
+    first, animated, missing, bad = (json.loads(line) for line in ran.out.splitlines())
+    assert (missing["input"], missing["status"]) == ("d.png", "failed")
+    assert (bad["input"], bad["status"]) == ("b.png", "failed")
+    assert bad["error"].startswith("b.png: not a picture")
     assert first["format"] == "PNG"
     assert first["noise"] > 0
     assert animated["animated"] is True

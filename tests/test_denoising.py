@@ -26,7 +26,8 @@ from nelu_cli.runtime import noise_level
 from nelu_cli.runtime.memory import working_memory
 from nelu_cli.runtime.models import Model, default_models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
-from nelu_cli.runtime.passes import Quality, flip_average
+from nelu_cli.runtime.options import Options, Quality
+from nelu_cli.runtime.passes import flip_average
 from nelu_cli.runtime.pipeline import denoise, denoise_pixels
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
@@ -233,7 +234,7 @@ def test_threads_may_share_a_model() -> None:
 
 
 def noise_map(pixels: NDArray[Any], model: Model, memory: int = 1 << 30) -> NDArray[np.float64]:
-    _, found = denoise_pixels(pixels, model, memory=memory, noise_map=True)
+    _, found = denoise_pixels(pixels, model, Options(memory=memory), noise_map=True)
     assert found is not None
     return found
 

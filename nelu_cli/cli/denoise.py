@@ -1,12 +1,17 @@
 """``nelu denoise``: pictures in, clean pictures out."""
 
+import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nelu_cli.cli.sizes import parse_bytes, parse_count
+from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
+from nelu_cli.files.plan import STDIO
+
+if TYPE_CHECKING:
+    from nelu_cli.runtime.models import Models
 
 
 def denoise(
@@ -42,10 +47,11 @@ def denoise(
         ),
     ] = 1.0,
     quality: Annotated[
-        Literal["fast", "normal", "best"],
+        str,
         typer.Option(
-            help="fast and normal look at the picture once; best looks at it flipped and turned "
-            "too and takes the mean of the eight: a little better, eight times slower."
+            metavar="normal|best",
+            help="normal looks at the picture once; best looks at it flipped and turned too and "
+            "takes the mean of the eight: a little better, eight times slower.",
         ),
     ] = "normal",
     noise_map: Annotated[
@@ -117,16 +123,19 @@ def denoise(
 
     Depth, transparency and metadata are kept. Existing files are not replaced unless you say so.
     """
-    if force and skip_existing:
-        raise UsageError("--force and --skip-existing exclude each other")
-
-    from nelu_cli.cli.denoise_files import Settings, denoise_files, format_named
-    from nelu_cli.runtime.models import Models
+    from nelu_cli.cli.reporting import Report, file_progress
+    from nelu_cli.files.plan import plan_jobs
+    from nelu_cli.files.queue import denoise_files
+    from nelu_cli.files.settings import Settings, format_named
+    from nelu_cli.images import EXTENSIONS
+    from nelu_cli.runtime.options import Options
 
     settings = Settings(
-        strength=strength,
-        quality=quality,
-        memory=parse_bytes(memory, "--memory"),
+        options=Options(
+            strength=strength,
+            quality=parse_quality(quality),
+            memory=parse_bytes(memory, "--memory"),
+        ),
         max_pixels=parse_count(max_pixels, "--max-pixels"),
         format=None if format is None else format_named(format),
         strip=strip,
@@ -134,12 +143,44 @@ def denoise(
         force=force,
         skip_existing=skip_existing,
         dry_run=dry_run,
-        noise_map=noise_map,
         noise_level=json_lines or not quiet,
     )
-    if threads is not None:
-        import torch
+    _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
+    plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
+    if noise_map is not None:
+        plan = plan.with_noise_map(noise_map, force=force)
+    models = _prepare(model, device, threads)
+    report = Report(quiet=quiet, json_lines=json_lines, total=plan.total)
+    hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
+    with file_progress(len(plan.jobs), console=report.console, quiet=hidden) as bar:
+        for problem in plan.problems:
+            report.add(problem)
+        report.add_all(denoise_files(plan.jobs, settings, models, bar))
+    report.summarize()
+    return report.outcome.exit_code
 
+
+def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines: bool) -> None:
+    """Refuse pictures from and to a terminal, and two things on standard output."""
+    if output == STDIO and not dry_run:
+        if json_lines:
+            raise UsageError("--json and the picture cannot both go to standard output")
+        if sys.stdout.isatty():
+            raise UsageError("a picture is not written to a terminal; name a file or use a pipe")
+    if STDIO in inputs and sys.stdin.isatty():
+        raise UsageError("standard input is a terminal; pipe a picture in or name a file")
+
+
+def _prepare(model: str | None, device: str, threads: int | None) -> "Models":
+    """The models to choose from; raise now what would otherwise be said of every picture."""
+    import torch
+
+    from nelu_cli.runtime.allocator import keep_freed_memory
+    from nelu_cli.runtime.models import Models
+
+    if threads is not None:
         torch.set_num_threads(threads)
+    keep_freed_memory()
     models = Models(model, device)
-    return denoise_files(inputs, output, settings, models, quiet=quiet, json_lines=json_lines)
+    models.check()
+    return models

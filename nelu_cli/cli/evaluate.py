@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.sizes import parse_quality
 from nelu_cli.errors import NeluError, UsageError
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
     from nelu_cli.data.sets import ImageSet
     from nelu_cli.evaluation import Comparison, Mean, Method, Results
+    from nelu_cli.runtime.options import Quality
 
     Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
 
 Noise = Literal["gaussian", "poisson", "speckle", "uniform", "spatial"]
-Quality = Literal["fast", "normal", "best"]
 
 
 def evaluate(
@@ -62,7 +63,9 @@ def evaluate(
         int | None,
         typer.Option(min=1, max=3, help="1: grey, 3: colour. Default: as the models want it."),
     ] = None,
-    quality: Annotated[Quality, typer.Option(help="As in `nelu denoise`.")] = "normal",
+    quality: Annotated[
+        str, typer.Option(metavar="normal|best", help="As in `nelu denoise`.")
+    ] = "normal",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
     ] = False,
@@ -110,7 +113,7 @@ def evaluate(
             raise UsageError(f"{target}: there is no folder {target.parent}")
     baselines = [evaluation.baseline(name) for name in dict.fromkeys(baseline or ())]
     images = datasets.find(dataset, data_dir)
-    models, kind = _models(images.paths, model, channels, quality, threads, device)
+    models, kind = _models(images.paths, model, channels, parse_quality(quality), threads, device)
     methods = [*models, *baselines]
     notes = reporting.stderr_console()
     _warn_of_other_files(images, notes)
@@ -186,7 +189,7 @@ def _models(
     paths: Sequence[Path],
     names: list[str] | None,
     channels: int | None,
-    quality: Quality,
+    quality: "Quality",
     threads: int | None,
     device: str,
 ) -> tuple[list["Method"], int]:

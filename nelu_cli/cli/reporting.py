@@ -1,22 +1,35 @@
-"""What a person sees: consoles, progress bars, the picture of a noise map.
+"""What a person sees: consoles, progress bars, lines about files.
 
 Results go to stdout, everything else to stderr. Colour follows Rich's rules: none when the
 stream is no terminal or ``NO_COLOR`` is set.
 """
 
-import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from nelu_cli.files.records import Outcome, Record
 
-__all__ = ["Advance", "noise_map_png", "progress", "stderr_console", "stdout_console"]
+if TYPE_CHECKING:
+    from nelu_cli.files.plan import Job
+    from nelu_cli.files.queue import FileProgress
+    from nelu_cli.images import Header
+
+__all__ = [
+    "Advance",
+    "Report",
+    "file_progress",
+    "noise_text",
+    "picture_text",
+    "progress",
+    "record_text",
+    "stderr_console",
+    "stdout_console",
+]
 
 
 def stdout_console() -> Console:
@@ -64,21 +77,88 @@ def progress(
         yield advance
 
 
-def noise_map_png(deviation: "NDArray[np.float64]", label: str) -> bytes:
-    """Draw the noise level over a picture, (H, W), with a labelled scale bar; a PNG file."""
-    import numpy as np
-    from matplotlib.figure import Figure
+@contextmanager
+def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["FileProgress"]:
+    """A bar that counts files, and moves by the fraction of a file that is done."""
+    with progress("", total, console=console, quiet=quiet) as advance:
+        begun = 0
+        shown = 0.0
 
-    height, width = deviation.shape
-    scale = 9 / max(height, width)  # inches: the longer side of the map
-    figure = Figure(
-        figsize=(scale * width + 1.6, max(scale * height, 2) + 0.4), layout="constrained"
-    )
-    axes = figure.add_subplot()
-    top = max(float(np.percentile(deviation, 99.5)), 1e-12)
-    drawn = axes.imshow(deviation, cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
-    axes.set_axis_off()
-    figure.colorbar(drawn, ax=axes, label=label, extend="max", shrink=0.9)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=120)
-    return content.getvalue()
+        def step(job: "Job", done: int, parts: int) -> None:
+            nonlocal begun, shown
+            begun += done == 0
+            reached = begun - 1 + done / parts
+            name = job.source_name
+            advance(reached - shown, f"{name} {done}/{parts}" if parts > 1 else name)
+            shown = reached
+
+        yield step
+
+
+class Report:
+    """Tells of every file as it is finished, and counts."""
+
+    def __init__(self, *, quiet: bool, json_lines: bool, total: int) -> None:
+        self.console = stderr_console()
+        self.quiet = quiet
+        self.json_lines = json_lines
+        self.outcome = Outcome(total=total)
+
+    def add(self, record: Record) -> None:
+        """Tell of one file."""
+        self.outcome.count(record.status)
+        if self.json_lines:
+            print(json.dumps(record.to_json()), flush=True)
+        if record.error is not None:
+            self.console.print(f"nelu: {record.error}", markup=False, style="red")
+        elif not self.json_lines and not self.quiet:
+            self.console.print(record_text(record), markup=False)
+
+    def add_all(self, records: Generator[Record]) -> None:
+        """Tell of one file after the other; after Ctrl-C, still of those that were decided."""
+        try:
+            for record in records:
+                self.add(record)
+        except KeyboardInterrupt as stop:
+            self.outcome.interrupted = True
+            with suppress(KeyboardInterrupt):
+                self.add(records.throw(stop))
+                for record in records:
+                    self.add(record)
+
+    def summarize(self) -> None:
+        """The counts, if there was more than one file."""
+        if self.outcome.interrupted or (self.outcome.total > 1 and not self.quiet):
+            self.console.print(str(self.outcome), markup=False)
+
+
+def picture_text(header: "Header") -> str:
+    """``512×512 RGB uint8``"""
+    size = f"{header.width}×{header.height}"
+    if header.pages > 1:
+        size += f", {header.pages} pages,"
+    kind = {1: "grey", 3: "RGB"}.get(header.channels, f"{header.channels} channels")
+    return f"{size} {kind}{' with alpha' if header.alpha else ''} {header.dtype}"
+
+
+def noise_text(noise: float, in_pixel_values: float, dtype: str) -> str:
+    """The noise on the 0–255 scale; of float pictures, which have no such scale, as it is."""
+    if dtype.startswith("float"):
+        return f"noise {in_pixel_values:.3g}"
+    return f"noise {noise:.1f}/255"
+
+
+def record_text(record: Record) -> str:
+    """One line about a file that was done, skipped or planned."""
+    start = f"{record.input} → {record.output}"
+    if record.header is None:
+        return f"{start}: skipped, exists already"
+    picture = picture_text(record.header)
+    if record.status == "planned":
+        how = f"clean {picture} with {record.model}" if record.model else f"copy {picture}"
+        return f"{start}: would {how}"
+    said = [picture, record.model or "copied"]
+    if record.noise is not None and record.noise_in_pixel_values is not None:
+        dtype = str(record.header.dtype)
+        said.append(noise_text(record.noise, record.noise_in_pixel_values, dtype))
+    return f"{start}: {', '.join(said)}, {record.seconds:.1f} s"

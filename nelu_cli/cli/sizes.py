@@ -1,10 +1,15 @@
-"""Sizes as people write them: 512M, 2G, 1GiB."""
+"""Values as people write them: sizes (512M, 2G, 1GiB) and words."""
 
 import re
+import sys
+from typing import TYPE_CHECKING
 
 from nelu_cli.errors import UsageError
 
-__all__ = ["parse_bytes", "parse_count"]
+if TYPE_CHECKING:
+    from nelu_cli.runtime.options import Quality
+
+__all__ = ["parse_bytes", "parse_count", "parse_quality"]
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -15,6 +20,18 @@ def parse_bytes(text: str, option: str) -> int:
 def parse_count(text: str, option: str) -> int:
     """``500M``, ``1G`` as a count; units are powers of 1000."""
     return _parse(text, option, 1000, "")
+
+
+def parse_quality(word: str) -> "Quality":
+    """``normal`` or ``best``; ``fast``, which was the same as normal, for one more version."""
+    if word == "fast":
+        print("nelu: note: --quality fast is the same as normal and will go", file=sys.stderr)
+        return "normal"
+    if word == "best":
+        return "best"
+    if word == "normal":
+        return "normal"
+    raise UsageError(f"--quality {word!r}: choose normal or best")
 
 
 def _parse(text: str, option: str, base: int, ending: str) -> int:

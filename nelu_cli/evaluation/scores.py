@@ -25,7 +25,7 @@ from nelu_cli.noise import NoiseKind, add_noise, noise_seed
 
 if TYPE_CHECKING:
     from nelu_cli.runtime.models import Model
-    from nelu_cli.runtime.passes import Quality
+    from nelu_cli.runtime.options import Quality
 
 __all__ = [
     "BASELINES",

@@ -1,4 +1,4 @@
-"""Which files a command reads and writes, and how it went.
+"""Which files a command reads and writes.
 
 Files are named as for ``cp``: one picture to a file, or pictures, folders and patterns to a
 folder. Everything is planned, and clashes are refused, before anything is written.
@@ -8,12 +8,13 @@ import glob
 import os
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nelu_cli.errors import ImageError, NeluError, UsageError
+from nelu_cli.errors import ImageError, UsageError
+from nelu_cli.files.records import Record
 
-__all__ = ["STDIO", "Job", "Outcome", "Plan", "collect", "plan_jobs", "read_once"]
+__all__ = ["STDIO", "Job", "Plan", "collect", "plan_jobs", "read_once"]
 
 STDIO = "-"  # standard input or output
 
@@ -24,6 +25,7 @@ class Job:
 
     source: Path | None
     target: Path | None
+    noise_map: Path | None = None  # where to draw how noisy it was
 
     @property
     def source_name(self) -> str:
@@ -36,44 +38,27 @@ class Job:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done, and the inputs that lead nowhere."""
+    """What is to be done, and records of the inputs that lead nowhere."""
 
     jobs: list[Job]
-    problems: list[NeluError]
-
-
-@dataclass
-class Outcome:
-    """How a batch went: the counts and the exit status that follows from them."""
-
-    done: int = 0
-    skipped: int = 0
-    failed: int = 0
-    planned: int = 0  # by a dry run
-    interrupted: bool = False
-    total: int = field(default=0, kw_only=True)
-
-    def count(self, status: str) -> None:
-        """One more file that is "done", "skipped", "failed" or "planned"."""
-        setattr(self, status, getattr(self, status) + 1)
+    problems: list[Record]
 
     @property
-    def exit_code(self) -> int:
-        if self.interrupted:
-            return 130
-        return 1 if self.failed else 0
+    def total(self) -> int:
+        return len(self.jobs) + len(self.problems)
 
-    def __str__(self) -> str:
-        left = self.total - self.done - self.skipped - self.failed - self.planned
-        counts = {
-            "to do": self.planned,
-            "done": self.done,
-            "skipped": self.skipped,
-            "failed": self.failed,
-            "not reached": left,
-        }
-        text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return f"interrupted: {text}" if self.interrupted else text
+    def with_noise_map(self, path: Path, *, force: bool) -> "Plan":
+        """The same plan, and a noise map of its only picture."""
+        if self.total != 1:
+            raise UsageError("--noise-map takes exactly one picture")
+        taken = [name for job in self.jobs for name in (job.source, job.target) if name is not None]
+        if os.path.realpath(path) in map(os.path.realpath, taken):
+            raise UsageError(f"{path}: the noise map needs a name of its own")
+        if path.suffix.lower() != ".png":
+            raise UsageError(f"{path}: a noise map is a PNG file; let its name end in .png")
+        if path.exists() and not force:
+            raise ImageError(f"{path}: exists already; --force replaces it")
+        return replace(self, jobs=[replace(job, noise_map=path) for job in self.jobs])
 
 
 @dataclass(frozen=True)
@@ -86,14 +71,14 @@ class _Found:
 
 def collect(
     inputs: Sequence[str], extensions: Collection[str], *, avoid: Path | None = None
-) -> tuple[list[_Found], list[NeluError]]:
+) -> tuple[list[_Found], list[Record]]:
     """All pictures that ``inputs`` (files, folders, patterns) stand for, in the order given.
 
     Folders are walked for files with one of ``extensions`` (".png"); hidden files and the folder
     ``avoid`` are left out. The tree of a folder is kept; among several inputs so is its name.
     """
     found: list[_Found] = []
-    problems: list[NeluError] = []
+    problems: list[Record] = []
     for text in inputs:
         path = Path(text)
         if os.path.isdir(path):
@@ -102,7 +87,7 @@ def collect(
             found += [_Found(file, top / file.relative_to(path)) for file in files]
             problems += closed
             if not files and not closed:
-                problems.append(ImageError(f"{text}: no pictures in this folder"))
+                problems.append(_problem(text, "no pictures in this folder"))
         elif os.path.exists(path):
             found.append(_Found(path, Path(path.name)))
         elif glob.has_magic(text):
@@ -110,7 +95,7 @@ def collect(
             files = [match for match in matches if not os.path.isdir(match)]
             found += [_Found(file, Path(file.name)) for file in files]
             if not files:
-                problems.append(ImageError(f"{text}: no file matches this pattern"))
+                problems.append(_problem(text, "no file matches this pattern"))
         else:
             problems.append(_missing(text))
     unique: dict[str, _Found] = {}
@@ -187,27 +172,31 @@ def _refuse_clashes(jobs: Sequence[Job]) -> None:
             )
 
 
-def _missing(text: str) -> ImageError:
+def _problem(name: str, reason: str) -> Record:
+    return Record(name, None, "failed", error=f"{name}: {reason}")
+
+
+def _missing(text: str) -> Record:
     """Why there is nothing to read at a path."""
     try:
         os.stat(text)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         pass
     except OSError as error:
-        return ImageError(f"{text}: {error.strerror}")
-    return ImageError(f"{text}: no such file or folder")
+        return _problem(text, str(error.strerror))
+    return _problem(text, "no such file or folder")
 
 
 def _walk(
     folder: Path, extensions: Collection[str], avoid: Path | None
-) -> tuple[list[Path], list[ImageError]]:
+) -> tuple[list[Path], list[Record]]:
     """The pictures in a folder, and the folders in it that cannot be opened."""
     avoided = None if avoid is None or _same(avoid, folder) else avoid
     files: list[Path] = []
-    closed: list[ImageError] = []
+    closed: list[Record] = []
 
     def refuse(error: OSError) -> None:
-        closed.append(ImageError(f"{error.filename}: {error.strerror}"))
+        closed.append(_problem(str(error.filename), str(error.strerror)))
 
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(

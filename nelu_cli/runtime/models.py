@@ -62,23 +62,25 @@ def preferred_model(channels: int) -> str:
 
 
 class Models:
-    """The models of one job: the one asked for, or any of the bundled ones; each loaded once."""
+    """The model asked for, or any of the bundled ones; each is loaded once, when first needed."""
 
-    def __init__(self, name: str | Path | None = None, device: str = "auto") -> None:
-        self.name = name
+    def __init__(self, asked: Model | str | Path | None = None, device: str = "auto") -> None:
+        self.asked = asked
         self.device = device
         self._loaded: dict[str | Path, Model] = {}
 
     def check(self) -> None:
         """Raise now what would otherwise be said of every picture."""
         find_device(self.device)
-        if self.name is None:
+        if self.asked is None:
             preferred_model(1)
         else:
-            self.load(self.name)
+            self.load(self.asked)
 
-    def load(self, name: str | Path) -> Model:
+    def load(self, name: Model | str | Path) -> Model:
         """A model by its name or path, ready to run."""
+        if isinstance(name, Model):
+            return name
         if name not in self._loaded:
             self._loaded[name] = load_model(name, device=self.device)
         return self._loaded[name]
@@ -89,7 +91,7 @@ def choose_model(pixels: NDArray[Any], models: Models) -> Model:
 
     Every choice is made here: by the command line, by :func:`denoise` and for files.
     """
-    return models.load(models.name or preferred_model(pixels.shape[-1]))
+    return models.load(models.asked or preferred_model(pixels.shape[-1]))
 
 
 @cache

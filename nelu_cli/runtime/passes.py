@@ -1,26 +1,21 @@
 """How a network is run over tiles: channel by channel, once or turned and flipped."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from nelu_cli.errors import UsageError
 from nelu_cli.networks import DeepConfig
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.networks.symmetry import ORIENTATIONS, turned
 from nelu_cli.runtime.models import Model
+from nelu_cli.runtime.options import Quality
 
-__all__ = ["Quality", "flip_average", "passes"]
-
-Quality = Literal["fast", "normal", "best"]
+__all__ = ["flip_average", "passes"]
 
 
 def passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
     """The function that cleans tiles (N, C, h, w)."""
-    if quality not in get_args(Quality):
-        raise UsageError(f"unknown quality {quality!r}; choose fast, normal or best")
     network, config = model.network, model.network.config
     symmetric = isinstance(config, DeepConfig) and config.symmetric
 

@@ -7,24 +7,29 @@ input y, estimate x̂ and strength s.
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nelu_cli.errors import UsageError
 from nelu_cli.images import strips, to_dtype
 from nelu_cli.runtime.memory import working_memory
-from nelu_cli.runtime.models import Model, choose_model, default_models, load_model
+from nelu_cli.runtime.models import Model, Models, choose_model, default_models
 from nelu_cli.runtime.noise_level import NoiseMeter, clean_and_probe
-from nelu_cli.runtime.passes import Quality, passes
+from nelu_cli.runtime.options import DEFAULT_MEMORY, Options, Quality
+from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.pixels import as_stack, check_pixels, scale_of, to_tensor, wide_type
-from nelu_cli.runtime.tiling import Region, TileProgress, choose_tile, plan_tiles, stream_tiles
+from nelu_cli.runtime.tiling import (
+    Region,
+    Tile,
+    TileProgress,
+    choose_tile,
+    plan_tiles,
+    stream_tiles,
+)
 
-__all__ = ["DEFAULT_MEMORY", "denoise", "denoise_pixels"]
-
-DEFAULT_MEMORY: Final = 2 << 30  # bytes: 34 Mpx of colour in one tile
+__all__ = ["check_work", "denoise", "denoise_pixels"]
 
 
 def denoise(
@@ -44,7 +49,7 @@ def denoise(
         model: from :func:`load_model`, or what that takes (then loaded at every call); by default
             the best bundled one.
         strength: how much of the estimated noise is taken out, 0 to 1.
-        quality: "fast", "normal" (one pass) or "best" (the mean over eight flips and rotations;
+        quality: "normal" (one pass) or "best" (the mean over eight flips and rotations;
             symmetric weights give it in one pass).
         memory: ceiling in bytes for the working memory, on top of input and output.
         progress: called as ``progress(tiles_done, tiles_in_all)``.
@@ -56,23 +61,17 @@ def denoise(
         NeluError: the array is no picture, or the weights cannot be had.
     """
     pixels = as_stack(np.asarray(array))
-    if model is None:
-        model = choose_model(pixels, default_models())
-    elif not isinstance(model, Model):
-        model = load_model(model)
-    cleaned, _ = denoise_pixels(
-        pixels, model, strength=strength, quality=quality, memory=memory, progress=progress
-    )
+    options = Options(strength=strength, quality=quality, memory=memory)
+    models = default_models() if model is None else Models(model)
+    cleaned, _ = denoise_pixels(pixels, choose_model(pixels, models), options, progress=progress)
     return cleaned.reshape(np.shape(array))
 
 
 def denoise_pixels(
     pixels: NDArray[Any],
     model: Model,
+    options: Options = Options(),
     *,
-    strength: float = 1.0,
-    quality: Quality = "normal",
-    memory: int = DEFAULT_MEMORY,
     noise_map: bool = False,
     progress: TileProgress | None = None,
 ) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
@@ -82,19 +81,14 @@ def denoise_pixels(
         The cleaned pixels; and, if asked for (it takes twice the time), the standard deviation of
         the noise over the picture, in pixel values, subsampled for large pictures.
     """
-    if not 0 <= strength <= 1:
-        raise UsageError(f"strength {strength} is outside 0 to 1")
-    check_pixels(pixels, model)
+    if options.strength == 0 and not noise_map:
+        return np.array(pixels), None
+    scale, tiles = check_work(pixels, model, options)
     stack = pixels if pixels.ndim == 4 else pixels[np.newaxis]
     count, height, width, channels = stack.shape
-    scale = scale_of(pixels)
     wide = wide_type(pixels.dtype)
-    clean = passes(model, quality)
-    stride, halo = model.network.stride, model.network.halo
-    needs = working_memory(model.network, channels, width)
-    room = max(0, *((memory - fixed) // per_pixel for fixed, per_pixel in needs))
-    tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
-    tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
+    strength = options.strength * scale
+    clean = passes(model, options.quality)
     meter = NoiseMeter(height, width) if noise_map else None
     fn = clean if meter is None else partial(clean_and_probe, clean)
     output = np.empty_like(stack, subok=False)
@@ -107,13 +101,10 @@ def denoise_pixels(
             removed: NDArray[np.float32] = (before - after[:channels]).numpy()  # (C, h, w)
             if meter is not None:
                 meter.add(core, removed, after[channels:].numpy())
-            if strength:
-                source, target = page[core], cleaned[core]
-                for rows in strips(source.shape):
-                    less = removed[:, rows].transpose(1, 2, 0).astype(wide) * (strength * scale)
-                    target[rows] = to_dtype(source[rows].astype(wide) - less, pixels.dtype)
-            else:
-                cleaned[core] = page[core]
+            source, target = page[core], cleaned[core]
+            for rows in strips(source.shape):
+                less = removed[:, rows].transpose(1, 2, 0).astype(wide) * strength
+                target[rows] = to_dtype(source[rows].astype(wide) - less, pixels.dtype)
 
         stream_tiles(lambda tile: fn(tile[None])[0], tiles, read, write, step)
 
@@ -121,6 +112,18 @@ def denoise_pixels(
         clean_page(stack[index], output[index], _step_of_page(progress, index, count))
     found = None if meter is None else meter.deviation() * scale
     return output.reshape(pixels.shape), found
+
+
+def check_work(pixels: NDArray[Any], model: Model, options: Options) -> tuple[float, list[Tile]]:
+    """What to divide the pixels by, and the tiles; raise now what would be raised later."""
+    check_pixels(pixels, model)
+    height, width, channels = pixels.shape[-3:]
+    scale = scale_of(pixels)
+    stride, halo = model.network.stride, model.network.halo
+    needs = working_memory(model.network, channels, width)
+    room = max(0, *((options.memory - fixed) // per_pixel for fixed, per_pixel in needs))
+    tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
+    return scale, plan_tiles(height, width, tile, stride=stride, halo=halo)
 
 
 def _step_of_page(progress: TileProgress | None, index: int, count: int) -> TileProgress | None:

@@ -1,0 +1,238 @@
+"""One picture file: read it, clean it, write it, and tell what was done.
+
+The three steps are separate, so that a queue can read the next picture and write the last one
+while this one is being cleaned. :func:`denoise_file` is all three.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nelu_cli import images
+from nelu_cli.atomic import atomic_file
+from nelu_cli.errors import ImageError, NeluError
+from nelu_cli.files.noise_map import draw_noise_map
+from nelu_cli.files.plan import Job, read_once
+from nelu_cli.files.records import Record
+from nelu_cli.files.settings import Settings
+from nelu_cli.images import Picture
+from nelu_cli.images.convert import check_size, fit
+from nelu_cli.images.picture import Refusal
+from nelu_cli.runtime.models import Model, Models, choose_model, default_models
+from nelu_cli.runtime.noise_level import estimate_noise
+from nelu_cli.runtime.pipeline import check_work, denoise_pixels
+from nelu_cli.runtime.tiling import TileProgress
+
+__all__ = ["Cleaned", "Loaded", "clean_file", "denoise_file", "load_file", "write_file"]
+
+SMALL = 20_000_000
+"""Samples of a picture that may be read or written while another one is cleaned."""
+
+
+def denoise_file(
+    source: Path | str,
+    target: Path | str,
+    model: Model | str | Path | None = None,
+    *,
+    settings: Settings = Settings(),
+    noise_map: Path | str | None = None,
+    progress: TileProgress | None = None,
+) -> Record:
+    """Denoise a picture file into another one, keeping depth, transparency and metadata.
+
+    Args:
+        model: from :func:`load_model`, or what that takes; by default the best bundled one.
+        settings: strength, format, whether existing files may be replaced, and so on.
+        noise_map: where to draw how noisy the picture was, place by place: a PNG file.
+        progress: called as ``progress(tiles_done, tiles_in_all)``.
+
+    Raises:
+        NeluError: the file cannot be read, denoised or written. Then nothing has been written.
+    """
+    models = default_models() if model is None else Models(model)
+    job = Job(Path(source), Path(target), None if noise_map is None else Path(noise_map))
+    loaded = load_file(job, settings)
+    if isinstance(loaded, Record):
+        return loaded
+    cleaned = clean_file(loaded, settings, models, progress)
+    return cleaned if isinstance(cleaned, Record) else write_file(cleaned, settings)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A picture on its way, with what there is to say about it so far."""
+
+    job: Job
+    source: bytes | Path
+    format: str  # to be written
+    record: Record
+    seconds: float
+    picture: Picture | None
+    """Not read yet if it is large: only one such picture is in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A clean picture, to be written."""
+
+    job: Job
+    original: bytes | Path
+    format: str
+    record: Record
+    seconds: float
+    picture: Picture
+    noise_map: NDArray[np.float64] | None
+    large: bool
+    """Too large for another picture to be in memory at the same time."""
+
+
+def load_file(job: Job, settings: Settings) -> Loaded | Record:
+    """Read a small picture, or only the header of a large one; a record if it is to be skipped."""
+    start = time.perf_counter()
+    with _named(job):
+        if _exists(job.target, settings):
+            return Record(job.source_name, job.target_name, "skipped")
+        source = read_once(job.source)
+        header = images.probe(source, max_pixels=settings.max_pixels)
+        format = settings.target_format(job.target, header.format)
+        samples = header.width * header.height * header.pages * header.channels
+        small = samples <= SMALL
+        picture = images.read(source, max_pixels=settings.max_pixels) if small else None
+    record = Record(job.source_name, job.target_name, "planned", header)
+    return Loaded(job, source, format, record, time.perf_counter() - start, picture)
+
+
+def clean_file(
+    loaded: Loaded, settings: Settings, models: Models, progress: TileProgress | None = None
+) -> Cleaned | Record:
+    """Take the noise out; a record if this is a dry run."""
+    start = time.perf_counter()
+    job, options = loaded.job, settings.options
+    with _named(job):
+        picture = loaded.picture or images.read(loaded.source, max_pixels=settings.max_pixels)
+        _check_fits(picture, loaded.format, job.target_name, settings)
+        record = replace(loaded.record, quality=options.quality, strength=options.strength)
+        pixels, noise_map = picture.pixels, None
+        if options.strength > 0 or job.noise_map is not None:
+            model = choose_model(pixels, models)
+            record = replace(record, model=model.name)
+            try:
+                if settings.dry_run:
+                    check_work(pixels, model, options)
+                    return record
+                pixels, noise_map = denoise_pixels(
+                    pixels, model, options, noise_map=job.noise_map is not None, progress=progress
+                )
+                if noise_map is not None:
+                    record = _with_noise(record, float(np.median(noise_map)), picture)
+                elif settings.noise_level:
+                    record = _with_noise(record, estimate_noise(picture.pixels, model), picture)
+            except NeluError as error:
+                raise ImageError(f"{job.source_name}: {error}") from error
+        elif settings.dry_run:
+            return record
+    return Cleaned(
+        job,
+        loaded.source,
+        loaded.format,
+        record,
+        loaded.seconds + time.perf_counter() - start,
+        replace(picture, pixels=pixels),
+        noise_map,
+        large=loaded.picture is None,
+    )
+
+
+def write_file(cleaned: Cleaned, settings: Settings) -> Record:
+    """Write a clean picture, and its noise map if asked for."""
+    start = time.perf_counter()
+    job, picture, source = cleaned.job, cleaned.picture, cleaned.original
+    with _named(job):
+        if (
+            settings.options.strength == 0
+            and cleaned.format == picture.format
+            and not settings.strip
+        ):
+            _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
+        else:
+            _write_picture(picture, job.target, cleaned.format, settings)
+        if job.noise_map is not None and cleaned.noise_map is not None:
+            _write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map)
+    seconds = round(cleaned.seconds + time.perf_counter() - start, 3)
+    return replace(cleaned.record, status="done", seconds=seconds)
+
+
+@contextlib.contextmanager
+def _named(job: Job) -> Iterator[None]:
+    """Turn failures of the system into one line that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ImageError(f"{error.filename or job.target_name}: {error.strerror}") from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        raise ImageError(f"{job.source_name}: not enough memory; lower --memory") from error
+
+
+def _with_noise(record: Record, noise: float, picture: Picture) -> Record:
+    on_255 = round(noise * 255 / picture.white, 3)
+    return replace(record, noise=on_255, noise_in_pixel_values=noise)
+
+
+def _exists(target: Path | None, settings: Settings) -> bool:
+    """Whether to skip a picture because its result exists; refuse to replace it unasked."""
+    if target is None or not target.exists():
+        return False
+    if target.is_dir():
+        raise ImageError(f"{target}: is a folder, where a picture should be written")
+    if settings.skip_existing:
+        return True
+    if not settings.force and target.is_file():
+        raise ImageError(
+            f"{target}: exists already; --force replaces it, --skip-existing leaves it"
+        )
+    return False
+
+
+def _check_fits(picture: Picture, format: str, name: str, settings: Settings) -> None:
+    """Find out from one pixel, before the work, whether the format can hold such a picture."""
+    alpha = picture.alpha
+    corner = replace(
+        picture,
+        pixels=picture.pixels[..., :1, :1, :],
+        alpha=None if alpha is None else np.full_like(alpha[..., :1, :1], alpha.min()),
+    )
+    try:
+        check_size(picture, format)
+        fit(corner, format, allow_loss=settings.allow_depth_loss)
+    except Refusal as error:
+        raise ImageError(f"{name}: {error}") from error
+
+
+def _write_picture(picture: Picture, target: Path | None, format: str, settings: Settings) -> None:
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    images.write(
+        picture,
+        sys.stdout.buffer if target is None else target,
+        format=format,
+        strip=settings.strip,
+        allow_depth_loss=settings.allow_depth_loss,
+    )
+
+
+def _write_bytes(content: bytes, target: Path | None) -> None:
+    if target is None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(target) as handle:
+        handle.write(content)

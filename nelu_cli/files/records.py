@@ -1,0 +1,95 @@
+"""What there is to say about each file, and about all of them together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from nelu_cli.images import Header
+
+__all__ = ["Json", "Outcome", "Record", "Status", "header_json"]
+
+Status = Literal["done", "skipped", "planned", "failed"]
+Json = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Record:
+    """How it went with one file. What does not apply, or is not known, is ``None``."""
+
+    input: str
+    output: str | None
+    status: Status
+    header: "Header | None" = None
+    model: str | None = None  # none if nothing had to be computed
+    quality: str | None = None
+    strength: float | None = None
+    noise: float | None = None  # on the 0–255 scale, 255 standing for white
+    noise_in_pixel_values: float | None = None
+    seconds: float | None = None
+    error: str | None = None
+
+    def to_json(self) -> Json:
+        """What is known, ready to be written as JSON."""
+        header = {} if self.header is None else header_json(self.header)
+        entry = {
+            "input": self.input,
+            "output": self.output,
+            "status": self.status,
+            **header,
+            "model": self.model,
+            "quality": self.quality,
+            "strength": self.strength,
+            "noise": self.noise,
+            "noise_in_pixel_values": self.noise_in_pixel_values,
+            "seconds": self.seconds,
+            "error": self.error,
+        }
+        return {key: value for key, value in entry.items() if value is not None}
+
+
+def header_json(header: "Header") -> Json:
+    """What a file's header says, ready to be written as JSON."""
+    return {
+        "format": header.format,
+        "width": header.width,
+        "height": header.height,
+        "pages": header.pages,
+        "channels": header.channels,
+        "alpha": header.alpha,
+        "dtype": str(header.dtype),
+    }
+
+
+@dataclass
+class Outcome:
+    """How a batch went: the counts and the exit status that follows from them."""
+
+    done: int = 0
+    skipped: int = 0
+    failed: int = 0
+    planned: int = 0  # by a dry run
+    interrupted: bool = False
+    total: int = field(default=0, kw_only=True)
+
+    def count(self, status: Status) -> None:
+        """One more file."""
+        setattr(self, status, getattr(self, status) + 1)
+
+    @property
+    def exit_code(self) -> int:
+        if self.interrupted:
+            return 130
+        return 1 if self.failed else 0
+
+    def __str__(self) -> str:
+        left = self.total - self.done - self.skipped - self.failed - self.planned
+        counts = {
+            "to do": self.planned,
+            "done": self.done,
+            "skipped": self.skipped,
+            "failed": self.failed,
+            "not reached": left,
+        }
+        text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"interrupted: {text}" if self.interrupted else text

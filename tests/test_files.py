@@ -1,0 +1,182 @@
+"""Files as a library: one job, a queue of them, and what is told about each."""
+
+import ast
+import contextlib
+import json
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+import nelu_cli.files
+from nelu_cli import images
+from nelu_cli.cli import run
+from nelu_cli.errors import ImageError, UsageError
+from nelu_cli.files.job import denoise_file
+from nelu_cli.files.plan import Job, plan_jobs
+from nelu_cli.files.queue import denoise_files
+from nelu_cli.files.settings import Settings
+from nelu_cli.runtime.models import Models, load_model
+from nelu_cli.runtime.options import Options
+
+
+@pytest.fixture(autouse=True)
+def here(small_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def noisy(channels: int = 3, seed: int = 0) -> NDArray[np.uint8]:
+    random = np.random.default_rng(seed)
+    return (128 + 20 * random.standard_normal((21, 34, channels))).astype(np.uint8)
+
+
+def put(name: str, channels: int = 3, seed: int = 0) -> Path:
+    Image.fromarray(noisy(channels, seed).squeeze()).save(name)
+    return Path(name)
+
+
+def test_files_know_no_terminal() -> None:
+    for path in Path(nelu_cli.files.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.split(".")[0] for name in names} & {"typer", "rich"}, path
+
+
+def test_a_file_from_python_is_a_file_from_the_command_line() -> None:
+    put("in.png")
+    record = denoise_file("in.png", "python.png", settings=Settings(Options(strength=0.5)))
+    assert run(["denoise", "-q", "--strength", "0.5", "in.png", "command.png"]) == 0
+    assert Path("python.png").read_bytes() == Path("command.png").read_bytes()
+    assert (record.status, record.model, record.strength) == ("done", "deep-color", 0.5)
+    assert record.noise is not None
+
+
+def test_a_record_is_frozen_and_becomes_json() -> None:
+    put("in.png", channels=1)
+    record = denoise_file(Path("in.png"), Path("out.png"), load_model("deep-gray"))
+    written = json.loads(json.dumps(record.to_json()))
+    assert written["width"] == 34
+    assert written["model"] == "deep-gray"
+    assert "error" not in written
+    with pytest.raises(FrozenInstanceError):
+        record.status = "failed"  # type: ignore[misc]
+
+
+def test_progress_and_a_noise_map_from_python() -> None:
+    put("in.png")
+    steps: list[tuple[int, int]] = []
+    denoise_file("in.png", "out.png", noise_map="map.png", progress=lambda *at: steps.append(at))
+    assert steps == [(1, 1)]
+    assert images.read(Path("map.png")).format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        ("none.png", "out.png", "none.png: No such file or directory"),
+        ("in.png", "out.xyz", "out.xyz: no known picture extension"),
+        ("in.png", "in.png", "in.png: exists already"),
+        ("in.png", "in.png/x/out.png", "in.png/x: "),
+    ],
+)
+def test_what_goes_wrong_is_raised(source: str, target: str, message: str) -> None:
+    put("in.png")
+    with pytest.raises(ImageError, match=message):
+        denoise_file(source, target)
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        Settings(force=True, skip_existing=True)
+    with pytest.raises(UsageError, match="GIF cannot be written"):
+        Settings(format="GIF")
+    with pytest.raises(UsageError, match="outside 0 to 1"):
+        Options(strength=1.5)
+    with pytest.raises(UsageError, match="not enough"):
+        Options(memory=0)
+
+
+def jobs(*names: str) -> list[Job]:
+    return [Job(Path(name), Path("out", name)) for name in names]
+
+
+def test_a_queue_tells_of_every_file_in_order() -> None:
+    for seed, name in enumerate(("a.png", "b.png", "d.png")):
+        put(name, seed=seed)
+    Path("c.png").write_text("no picture")
+    seen: list[tuple[str, int, int]] = []
+    records = list(
+        denoise_files(
+            jobs("a.png", "b.png", "c.png", "d.png"),
+            progress=lambda job, done, total: seen.append((job.source_name, done, total)),
+        )
+    )
+    assert [record.input for record in records] == ["a.png", "b.png", "c.png", "d.png"]
+    assert [record.status for record in records] == ["done", "done", "failed", "done"]
+    assert seen == [
+        ("a.png", 0, 1),
+        ("a.png", 1, 1),
+        ("b.png", 0, 1),
+        ("b.png", 1, 1),
+        ("c.png", 0, 1),
+        ("d.png", 0, 1),
+        ("d.png", 1, 1),
+    ]
+    assert records[2].error is not None
+    for record in records:
+        if record.status == "done":
+            denoise_file(record.input, f"alone-{record.input}")
+            alone = Path(f"alone-{record.input}").read_bytes()
+            assert Path("out", record.input).read_bytes() == alone
+
+
+def test_an_interrupted_queue_still_tells_what_is_decided() -> None:
+    """Also of failures; and nothing more is begun."""
+    put("b.png")
+    put("c.png")
+    Path("a.png").write_text("no picture")
+
+    def interrupt(job: Job, done: int, total: int) -> None:
+        if job.source_name == "b.png":
+            raise KeyboardInterrupt
+
+    queue = denoise_files(jobs("a.png", "b.png", "c.png"), progress=interrupt)
+    record = next(queue)
+    assert (record.input, record.status) == ("a.png", "failed")
+    with pytest.raises(KeyboardInterrupt):
+        next(queue)
+    assert not Path("out").exists()
+
+
+def test_an_interruption_of_the_reader_can_be_thrown_in() -> None:
+    """What is told as done is what is there."""
+    names = ["a.png", "b.png", "c.png", "d.png"]
+    for seed, name in enumerate(names):
+        put(name, seed=seed)
+    queue = denoise_files(jobs(*names))
+    told = [next(queue).input]
+    with contextlib.suppress(KeyboardInterrupt):
+        told.append(queue.throw(KeyboardInterrupt()).input)
+    with pytest.raises((KeyboardInterrupt, StopIteration)):
+        next(queue)
+    assert sorted(path.name for path in Path("out").iterdir()) == told
+    assert told in (["a.png"], ["a.png", "b.png"])
+
+
+def test_a_plan_is_made_before_anything_is_written() -> None:
+    put("a.png")
+    put("b.png", channels=1)
+    plan = plan_jobs(["a.png", "b.png", "none.png"], "out", [".png"])
+    assert [record.input for record in plan.problems] == ["none.png"]
+    assert plan.total == 3
+    records = list(denoise_files(plan.jobs, Settings(dry_run=True), Models()))
+    assert [(record.status, record.model) for record in records] == [
+        ("planned", "deep-color"),
+        ("planned", "deep-gray"),
+    ]
+    assert not Path("out").exists()
