@@ -102,7 +102,7 @@ def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], lis
     found: list[dict[Path, Path]] = []
     for folder in (before, after):
         items, closed = collect([str(folder)], EXTENSIONS)
-        problems += closed
+        problems += [ImageError(str(record.error)) for record in closed]
         found.append({item.name: item.path for item in items})
     bare: dict[Path, Path] = {}
     for name, path in found[1].items():
