@@ -42,6 +42,9 @@ class TrainingRecord:
     validation: Mapping[str, float] = field(default_factory=dict)
     """PSNR in dB by noise level, on the set named by ``validated_on``."""
     validated_on: str = ""
+    chosen_by: tuple[int, ...] = ()
+    """The noise levels whose validation chose these weights among those of the run."""
+    note: str = ""
     command: str = ""
     date: str = ""
     version: str = ""
@@ -91,7 +94,7 @@ def load(name_or_path: str | Path) -> Checkpoint:
     path = header.path
     with torch.device("meta"):  # shapes only, until the file is known to fit
         network = build(header.config)
-    tensors = safetensors.torch.load_file(path)
+    tensors = network.upgrade(safetensors.torch.load_file(path))
     expected = network.state_dict()
     if missing := sorted(expected.keys() - tensors.keys()):
         raise CheckpointError(f"{path}: the tensor {missing[0]} is missing; the file is incomplete")
@@ -140,6 +143,7 @@ def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
         known = {entry.name for entry in fields(TrainingRecord)}
         record = {name: value for name, value in description["record"].items() if name in known}
         record["data"] = tuple(map(str, record.get("data", ())))
+        record["chosen_by"] = tuple(map(int, record.get("chosen_by", ())))
         levels = record.get("validation", {})
         record["validation"] = {str(level): float(psnr) for level, psnr in levels.items()}
         return config, TrainingRecord(**record)

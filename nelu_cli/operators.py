@@ -51,9 +51,10 @@ def _shrink(u: Tensor, threshold: float | Tensor, proximal: Proximal) -> Tensor:
     return F.relu(u - threshold) if proximal == "relu" else soft_threshold(u, threshold)
 
 
-def _unit(residual: Tensor, dim: int) -> Tensor:
+def _unit(residual: Tensor, dim: int | None) -> Tensor:
     """residual / ‖residual‖₂, and 0 for a zero residual (a subgradient of the norm there)."""
-    norm = residual.norm(dim=dim, keepdim=True)
+    over = dim if dim is not None else tuple(range(1, residual.ndim))
+    norm = torch.linalg.vector_norm(residual, dim=over, keepdim=True)
     return residual / torch.where(norm > 0, norm, 1.0)
 
 
@@ -65,7 +66,7 @@ def algorithm_1(
     tolerance: float = 1e-6,
     max_steps: int = 10_000,
     proximal: Proximal = "soft",
-    dim: int = 1,
+    dim: int | None = 1,
 ) -> Tensor:
     """Minimise ‖z − u‖₂ + λ‖z‖₁ by proximal gradient descent, over ``dim`` of ``u``.
 
@@ -96,7 +97,7 @@ def algorithm_2(
     *,
     steps: int,
     proximal: Proximal = "relu",
-    dim: int = 1,
+    dim: int | None = 1,
 ) -> Tensor:
     """Take N accelerated proximal steps towards the minimum of ‖z − u‖₂ + λ‖z‖₁.
 
@@ -107,7 +108,8 @@ def algorithm_2(
     map is *not* scale-equivariant: that holds at convergence alone. See :func:`nelu`.
 
     At rest, v = −β(z − u)/‖z − u‖₂/(1 − α) must balance βλ, so what N small steps tend to is the
-    minimiser for (1 − α)λ, not for λ.
+    minimiser for (1 − α)λ, not for λ. Signed codes of d entries are shrunk at rest only where
+    τ = (1 − α)λ√d > 1; below, all shrinking is that of a transient. See :class:`AcceleratedNeLU`.
 
     References
     ----------
@@ -578,30 +580,48 @@ class NeLU(nn.Module):
 
 
 class AcceleratedNeLU(nn.Module):
-    """The paper's Algorithm 2 as a layer of N steps with learnable λ, β and α."""
+    """The paper's Algorithm 2 as a layer of N steps with learnable λ, β and α.
+
+    Its fixed point is NeLU for (1 − α)λ, so λ alone says little: what is learned in its place is
+    τ = (1 − α)λ√d, which means what it means in :class:`NeLU`, for any d and any momentum. Signed
+    codes are shrunk at rest only where τ > 1, so it starts above 1.
+    """
 
     def __init__(
         self,
+        entries: int,
+        tau: float = 1.5,
         *,
         steps: int = 10,
-        lam: float = 0.1,
-        step_size: float = 0.1,
-        momentum: float = 0.9,
+        step_size: float = 0.3,
+        momentum: float = 0.5,
         proximal: Proximal = "relu",
-        dim: int = 1,
+        dim: int | None = 1,
     ) -> None:
         super().__init__()
+        self.entries = entries
         self.steps = steps
         self.proximal: Proximal = proximal
         self.dim = dim
-        self.lam = nn.Parameter(torch.tensor(float(lam)))
+        self.tau = nn.Parameter(torch.tensor(float(tau)))
         self.step_size = nn.Parameter(torch.tensor(float(step_size)))
         self.momentum = nn.Parameter(torch.tensor(float(momentum)))
+
+    def lam(self, d: int) -> Tensor:
+        """λ = τ/((1 − α)√d) for vectors of d entries."""
+        lam: Tensor = self.tau / (_less_than_one(self.momentum) * d**0.5)
+        return lam
+
+    @staticmethod
+    def tau_of(lam: Tensor, momentum: Tensor, d: int) -> Tensor:
+        """τ for the λ of the paper: the inverse of :meth:`lam`."""
+        tau: Tensor = lam * _less_than_one(momentum) * d**0.5
+        return tau
 
     def forward(self, coeffs: Tensor) -> Tensor:
         return algorithm_2(
             coeffs,
-            self.lam,
+            self.lam(self.entries if self.dim is not None else coeffs[0].numel()),
             self.step_size,
             self.momentum,
             steps=self.steps,
@@ -610,4 +630,9 @@ class AcceleratedNeLU(nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"steps={self.steps}, proximal={self.proximal}"
+        return f"{self.entries}, steps={self.steps}, proximal={self.proximal}"
+
+
+def _less_than_one(momentum: Tensor) -> Tensor:
+    """1 − α, kept above 0: a step without friction has no rest."""
+    return (1 - momentum).clamp(min=0.01)

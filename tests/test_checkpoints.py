@@ -19,6 +19,7 @@ from nelu_cli import checkpoints
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.errors import CheckpointError
 from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.operators import AcceleratedNeLU
 
 RECORD = TrainingRecord(
     data=("cbsd432", "my photos"),
@@ -28,6 +29,8 @@ RECORD = TrainingRecord(
     seed=7,
     validation={"15": 31.25, "50": 26.5},
     validated_on="set12",
+    chosen_by=(15, 50),
+    note="by hand",
     command="nelu train --sigma 0-120",
     date="2026-01-02",
     version="0.1.0",
@@ -95,6 +98,29 @@ def test_the_header_is_read_without_the_tensors(path: Path) -> None:
 def test_a_record_may_lack_fields_and_have_unknown_ones(path: Path) -> None:
     describe(path, lambda text: text.update(record={"sigma": "15", "mood": "good"}))
     assert checkpoints.load(path).record == TrainingRecord(sigma="15")
+
+
+def test_a_file_from_before_tau_gives_the_same_pictures(tmp_path: Path) -> None:
+    """Files of Algorithm 2 used to hold λ, and nothing of how training averages."""
+    path = tmp_path / "old.safetensors"
+    config = PaperConfig(filters=12, kernel=5, stride=2, activation="nelu-unrolled", signed=True)
+    saved = save(path, config)
+    layer = saved.activation
+    assert isinstance(layer, AcceleratedNeLU)
+
+    def make_old(tensors: Tensors, metadata: dict[str, str]) -> None:
+        del tensors["activation.tau"]
+        tensors["activation.lam"] = layer.lam(12).detach().clone()
+        text = json.loads(metadata["nelu"])
+        del text["config"]["training_stride"]
+        metadata["nelu"] = json.dumps(text)
+
+    rewrite(path, make_old)
+    loaded = checkpoints.load(path).network
+    assert loaded.config == config
+    image = torch.rand(1, 1, 9, 11)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(image), saved(image))
 
 
 # ------------------------------------------------------------------ damage

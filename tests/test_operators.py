@@ -722,18 +722,55 @@ def test_a_negative_tau_is_no_threshold() -> None:
 
 
 def test_the_accelerated_layer_is_algorithm_2_and_learns_its_weights() -> None:
-    layer = AcceleratedNeLU(steps=6, lam=0.3, step_size=0.2, momentum=0.8, proximal="soft")
+    layer = AcceleratedNeLU(16, 1.6, steps=6, step_size=0.2, momentum=0.8, proximal="soft")
+    lam = 1.6 / (0.2 * 4)
     u = sparse(2, 16, 5, 4, dtype=torch.float32)
     z = layer(u)
-    torch.testing.assert_close(z, algorithm_2(u, 0.3, 0.2, 0.8, steps=6, proximal="soft"))
+    torch.testing.assert_close(z, algorithm_2(u, lam, 0.2, 0.8, steps=6, proximal="soft"))
     backward(z.square().sum())
-    assert {name for name, _ in layer.named_parameters()} == {"lam", "step_size", "momentum"}
+    assert {name for name, _ in layer.named_parameters()} == {"tau", "step_size", "momentum"}
     assert all(weight.grad is not None and weight.grad != 0 for weight in layer.parameters())
 
 
-@pytest.mark.parametrize("layer", [NeLU(16), AcceleratedNeLU()])
+@pytest.mark.parametrize("tau_value", [0.5, 1.3, 1.8])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_tau_of_the_accelerated_layer_is_that_of_the_nelu_it_tends_to(
+    tau_value: float, momentum: float
+) -> None:
+    """Signed codes are shrunk at rest just where τ > 1, whatever the momentum."""
+    u = sparse(4, 36, dtype=torch.float32)
+    layer = AcceleratedNeLU(36, tau_value, steps=3000, momentum=momentum, proximal="soft")
+    layer.step_size.data.fill_(0.05)
+    code = layer(u)
+    optimum = nelu(u, tau(tau_value, 36))
+    assert (code - optimum).norm() < 0.05 * optimum.norm()
+    shrunk = bool((code.norm(dim=1) < 0.97 * u.norm(dim=1)).all())
+    assert shrunk == (tau_value > 1)
+
+
+def test_the_start_of_the_accelerated_layer_shrinks() -> None:
+    layer = AcceleratedNeLU(175)
+    with torch.no_grad():
+        assert (1 - layer.momentum) * layer.lam(175) * 175**0.5 > 1
+        back = AcceleratedNeLU.tau_of(layer.lam(175), layer.momentum, 175)
+    torch.testing.assert_close(back, layer.tau.detach())
+
+
+def test_the_accelerated_layer_takes_whole_samples_of_any_size() -> None:
+    layer = AcceleratedNeLU(4, 1.4, steps=5, proximal="soft", dim=None)
+    for size in (3, 9):
+        u = sparse(2, 4, size, size, dtype=torch.float32)
+        lam = 1.4 / (0.5 * (4 * size**2) ** 0.5)
+        flat = algorithm_2(u.flatten(1), lam, 0.3, 0.5, steps=5, proximal="soft")
+        torch.testing.assert_close(layer(u), flat.view(u.shape))
+    flat = algorithm_1(u.flatten(1), 0.2, step_size=0.1, max_steps=50)
+    whole = algorithm_1(u, 0.2, step_size=0.1, max_steps=50, dim=None)
+    torch.testing.assert_close(whole, flat.view(u.shape))
+
+
+@pytest.mark.parametrize("layer", [NeLU(16), AcceleratedNeLU(16)])
 def test_layers_describe_themselves(layer: nn.Module) -> None:
-    assert repr(layer).startswith(("NeLU(16", "AcceleratedNeLU(steps=10"))
+    assert repr(layer).startswith(("NeLU(16", "AcceleratedNeLU(16, steps=10"))
 
 
 def test_the_benchmark_runs_and_finds_newton_at_the_optimum() -> None:

@@ -81,6 +81,13 @@ def test_patches_are_cut_from_the_pictures_in_all_eight_poses() -> None:
     assert len({tuple(patch.flatten().nonzero().flatten().tolist()) for patch in clean}) == 8
 
 
+def test_patches_need_not_be_turned() -> None:
+    corner = np.zeros((8, 8, 1), np.uint8)
+    corner[0, 1] = 255
+    clean = replace(source([corner]), turn=False).batch(0, range(20), 8).clean
+    assert (clean[:, 0, 0, 1] == 1).all()
+
+
 def test_a_power_above_1_draws_small_levels_more_often() -> None:
     plain = source([flat(128)])
     squared = replace(plain, sigma_power=2.0).batch(0, range(200), 8).sigma255

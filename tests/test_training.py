@@ -155,6 +155,32 @@ def test_a_longer_run_keeps_the_best_weights(
     assert record.validation == {"25": 31.0}
 
 
+@pytest.mark.parametrize(
+    ("sigma255", "levels"),
+    [((15, 15), (15,)), ((0, 120), (15, 25, 50)), ((20, 60), (25, 50)), ((30, 32), (31,))],
+)
+def test_weights_are_chosen_by_levels_that_training_sees(
+    config: TrainConfig, sigma255: tuple[float, float], levels: tuple[int, ...]
+) -> None:
+    config = replace(config, sigma255=sigma255, validation_sigmas=(15, 25, 50))
+    assert config.chosen_by == levels
+
+
+def test_other_levels_do_not_choose_the_weights_of_a_sigma_15_run(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second validation is better on the mean of all levels, the first at 15."""
+    measured = Mock(side_effect=[{"15": 30.0, "50": 20.0}, {"15": 29.9, "50": 25.0}])
+    monkeypatch.setattr(training, "validation_psnr", measured)
+    config = replace(
+        config, sigma255=(15, 15), validation_sigmas=(15, 50), steps=8, validate_every=4
+    )
+    train(config, TINY_DEEP, tmp_path / "run")
+    record = checkpoints.load(tmp_path / "run/best.safetensors").record
+    assert record.validation == {"15": 30.0, "50": 20.0}
+    assert record.chosen_by == (15,)
+
+
 def test_ctrl_c_inside_a_step_waits_for_its_end(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +388,8 @@ def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
         {"lr": math.nan},
         {"final_patch": 8},
         {"loss": "hinge"},
+        {"clip": -1.0},
+        {"ema": 1.0},
     ]
     for wrong in wrong_settings:
         with pytest.raises(TrainingError):
@@ -493,9 +521,50 @@ def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path, reci
     assert cli.run(["train", *arguments, *small]) == 0
     checkpoint = checkpoints.load(out / "best.safetensors")
     ours = recipe == "nelu"
-    assert checkpoint.network.config == PaperConfig(signed=ours, pass_through=ours)
+    stride = 2 if ours else 1
+    expected = PaperConfig(signed=ours, pass_through=ours, training_stride=stride)
+    assert checkpoint.network.config == expected
     assert checkpoint.record.sigma == "15"
+    assert ("Waterloo" in checkpoint.record.note) == (not ours)
     assert checkpoint.record.command.startswith("nelu train --sigma 15 --data ")
+
+
+def test_the_papers_recipe_is_the_papers(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["--recipe", "paper", "--data", str(pictures), "--steps", "1", "--out", str(out)]
+    assert cli.run(["train", *arguments, "--quiet"]) == 0
+    config, network = training.load_run(out)
+    assert isinstance(network, PaperConfig)
+    assert (network.filters, network.kernel, network.stride) == (175, 11, 8)
+    assert network.training_stride == 1  # all 64 shifts
+    assert (network.signed, network.pass_through) == (False, False)
+    assert (config.optimizer, config.lr, config.epsilon) == ("adamw", 2e-2, 1e-3)
+    assert (config.beta2, config.weight_decay) == (0.999, 0.01)  # AdamW's usual ones
+    assert (config.clip, config.ema, config.turn) == (0, 0, False)
+    assert (config.batch, config.patch, config.final_patch) == (1, 128, 128)
+    assert (config.loss, config.sigma255, config.smallest_scale) == ("mse", (15, 15), 1)
+    rates = [config.learning_rate(1000, progress) for progress in (0.0, 0.17, 0.34, 0.99)]
+    np.testing.assert_allclose(rates, [2e-2, 1.4e-2, 0.98e-2, 2e-2 * 0.7**5])
+
+
+def test_without_averaging_or_clipping_the_weights_are_those_of_plain_adamw(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    config = replace(
+        config, optimizer="adamw", ema=0.0, clip=0.0, beta2=0.9, weight_decay=0.1, steps=1
+    )
+    run = training._Run(config, TINY_PAPER, tmp_path, None)
+    mirror = training._Run(config, TINY_PAPER, tmp_path, None)
+    batch = run.training.batch(0, range(2), 16)
+    run.update(batch, 0.0)
+    rate = config.learning_rate(0, 0.0)
+    plain = torch.optim.AdamW(
+        mirror.network.parameters(), rate, betas=(0.9, 0.9), eps=1e-8, weight_decay=0.1
+    )
+    training._loss(config.loss, mirror.network(batch.noisy), batch).backward()  # type: ignore[no-untyped-call]
+    plain.step()
+    for name, parameter in run.averaged.named_parameters():
+        torch.testing.assert_close(parameter, mirror.network.get_parameter(name).detach())
 
 
 def test_without_data_it_trains_on_samples_and_says_so(

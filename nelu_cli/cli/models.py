@@ -59,13 +59,16 @@ def _summary(header: "Header") -> dict[str, str]:
 
 def _origin(header: "Header") -> dict[str, str]:
     record = header.record
-    return {
+    rows = {
         "file": str(header.path),
         "network": header.config.family,
         "training": f"{record.steps:,} steps, {record.hours:g} hours, seed {record.seed}",
+        "chosen by": ", ".join(f"σ = {sigma}" for sigma in record.chosen_by),
+        "note": record.note,
         "command": record.command,
         "made": f"{record.date} by nelu {record.version}",
     }
+    return {title: text for title, text in rows.items() if text}
 
 
 def _everything(header: "Header") -> dict[str, Any]:

@@ -43,6 +43,7 @@ class PatchSource:
     contrast: tuple[float, float]
     smallest_scale: float
     seed: int
+    turn: bool = True  # flipped and turned at random
 
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
@@ -60,9 +61,10 @@ class PatchSource:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], float, float]:
         pictures = self.sets[int(rng.integers(len(self.sets)))]
         pixels = self._cut(rng, pictures[int(rng.integers(len(pictures)))], patch)
-        if rng.integers(2):
-            pixels = pixels[:, ::-1]
-        pixels = np.rot90(pixels, int(rng.integers(4)))
+        if self.turn:
+            if rng.integers(2):
+                pixels = pixels[:, ::-1]
+            pixels = np.rot90(pixels, int(rng.integers(4)))
         contrast = float(rng.uniform(*self.contrast))
         clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
         low, high = self.sigma255

@@ -136,10 +136,11 @@ class _Fixed(nn.Module):
 
 
 def _unrolled(config: TrainableConfig) -> AcceleratedNeLU:
-    """Algorithm 2, starting with steps long enough to reach z* (‖z*‖₂ ≈ √5) in ten."""
-    return AcceleratedNeLU(
-        steps=config.iterations, lam=0.15, step_size=0.3, momentum=0.5, proximal="soft"
-    )
+    """Algorithm 2 with soft thresholds: λ = 0.36, β = 0.3 and α = 0.5 at the start for d = 100.
+
+    Ten such steps are long enough to reach z* (‖z*‖₂ ≈ √5).
+    """
+    return AcceleratedNeLU(config.d, 1.8, steps=config.iterations, proximal="soft")
 
 
 def _coordinates(source: _Source, config: TrainableConfig, *, decode: bool) -> Tensor:

@@ -38,12 +38,16 @@ class PaperConfig:
     signed: bool = False
     pass_through: bool = False
     steps: int = 10  # of Algorithm 2
+    training_stride: int = 2
+    """Training averages the grids at multiples of this: 1 is all shifts, as in the paper; 2 is
+    nearly the same at a quarter of the cost."""
 
     def __post_init__(self) -> None:
         check_counts("channels", 1, self.channels)
         check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
         check_counts("stride", 2, self.stride)
+        check_counts("training stride", 1, self.training_stride)
         check(self.stride <= self.kernel, "the stride must not exceed the kernel")
         check(self.activation in get_args(PaperActivation), f"activation {self.activation!r}?")
 
@@ -72,7 +76,7 @@ def _paper_activation(config: PaperConfig) -> nn.Module:
             return NeLU(config.filters, nonnegative=not config.signed, dim=-1)
         case "nelu-unrolled":
             proximal: operators.Proximal = "soft" if config.signed else "relu"
-            return AcceleratedNeLU(steps=config.steps, proximal=proximal, dim=-1)
+            return AcceleratedNeLU(config.filters, steps=config.steps, proximal=proximal, dim=-1)
         case "relu" | "soft":
             signed = config.signed or config.activation == "soft"
             return BiasedShrink(config.filters, signed=signed)
@@ -84,7 +88,7 @@ class PaperAutoencoder(Network):
     The average of the shifts is one dense auto-encoder: a code at every position, decoded, divided
     by stride². :meth:`forward` computes that; :meth:`forward_strided` is one grid, the form that
     the definition (``runtime.shifts.shift_average``) averages. In training mode the average
-    is over every other position in both directions: nearly the same result at a quarter the cost.
+    is over the positions at multiples of the config's ``training_stride``.
 
     With ``activation="nelu"``: f(c·y) = c·f(y) for c > 0 exactly. With ``pass_through`` also
     f(y + b) = f(y) + b for any brightness b of each channel. The other activations promise neither.
@@ -110,6 +114,17 @@ class PaperAutoencoder(Network):
             self.synthesis.mul_(1 / cover)
         self.activation = _paper_activation(config)
 
+    def upgrade(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Older files hold λ of Algorithm 2 in place of τ."""
+        names = "activation.lam", "activation.tau", "activation.momentum"
+        if names[0] not in tensors or names[1] in tensors or names[2] not in tensors:
+            return tensors
+        new = {name: tensor for name, tensor in tensors.items() if name != names[0]}
+        new[names[1]] = AcceleratedNeLU.tau_of(
+            tensors[names[0]], tensors[names[2]], self.config.filters
+        )
+        return new
+
     def encode(self, patches: Tensor) -> Tensor:
         """Patches (B, P, entries) to coefficients u = W·y (B, P, filters)."""
         analysis: Tensor = self.analysis
@@ -119,8 +134,9 @@ class PaperAutoencoder(Network):
         return patches @ analysis.t()
 
     def forward(self, image: Tensor) -> Tensor:
+        stride = self.config.training_stride if self.training else 1
         with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round the picture
-            return self._reconstruct(image, stride=2 if self.training else 1)
+            return self._reconstruct(image, stride)
 
     def forward_strided(self, image: Tensor) -> Tensor:
         """One grid of patches at the config's stride, without averaging."""

@@ -84,10 +84,19 @@ class TrainConfig:
     cooldown: float = 0.4
     """Share of the run over which the learning rate falls from ``lr`` to 0 (half a cosine)."""
     epsilon: float = 1e-8
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    """The last three: of AdamW."""
+    clip: float = 1.0
+    """Largest norm of a step's gradient; 0 for no limit."""
     ema: float = 0.999
+    turn: bool = True
+    """Flip and turn the patches at random."""
     seed: int = 0
     validate_every: int = 1000
     validation_sigmas: tuple[int, ...] = (15, 25, 50)
+    note: str = ""
+    """What the record in the weights says of how they were made, beside the command."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # lists when read from JSON
@@ -106,6 +115,8 @@ class TrainConfig:
             raise TrainingError("batch ≥ 1 and final patch ≥ patch ≥ 8 are needed")
         if not (0 < self.lr < math.inf and 0 < self.sigma_power < math.inf):
             raise TrainingError("lr and sigma power must be numbers above 0")
+        if not (0 <= self.clip < math.inf and 0 <= self.ema < 1 and 0 <= self.beta2 < 1):
+            raise TrainingError("clip must be 0 or above, ema and beta2 from 0 to below 1")
         if self.validate_every < 1 or self.hold_out < 0 or self.hold_out == 1:
             raise TrainingError("validate every ≥ 1 and a hold-out of 0 or from 2 up are needed")
         for name, choices in (
@@ -116,6 +127,13 @@ class TrainConfig:
             if getattr(self, name) not in get_args(choices):
                 known = ", ".join(get_args(choices))
                 raise TrainingError(f"{name} {getattr(self, name)!r} is none of {known}")
+
+    @property
+    def chosen_by(self) -> tuple[int, ...]:
+        """The levels by which the best weights are chosen: none that training may not see."""
+        low, high = self.sigma255
+        inside = tuple(sigma for sigma in self.validation_sigmas if low <= sigma <= high)
+        return inside or (round((low + high) / 2),)
 
     def progress(self, step: int, seconds: float) -> float:
         """How much of the run is done, 0 to 1."""
@@ -242,7 +260,12 @@ class _Run:
         self.averaged.load_state_dict(self.network.state_dict())
         self.averaged.requires_grad_(False).eval()
         self.optimizers = parameter_optimizers(
-            self.network, config.optimizer, config.lr, config.epsilon
+            self.network,
+            config.optimizer,
+            config.lr,
+            config.epsilon,
+            beta2=config.beta2,
+            weight_decay=config.weight_decay,
         )
         self.model: nn.Module = self.network
         if _world() > 1:
@@ -275,7 +298,8 @@ class _Run:
         if self.symmetry:
             parameters = self.network.named_parameters()
             self.symmetry.average((n, p.grad) for n, p in parameters if p.grad is not None)
-        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         value = float(loss.detach())
         if _world() > 1:
             mean = torch.tensor(value, dtype=torch.float64)
@@ -302,9 +326,10 @@ class _Run:
     # ------------------------------------------------------------------ files
 
     def validate(self, record: TrainingRecord) -> dict[str, float]:
-        sigmas = self.config.validation_sigmas
+        chosen_by = self.config.chosen_by
+        sigmas = sorted({*self.config.validation_sigmas, *chosen_by})
         self.latest = validation_psnr(self.averaged, self.validation, sigmas)
-        mean = sum(self.latest.values()) / len(self.latest)
+        mean = sum(self.latest[str(sigma)] for sigma in chosen_by) / len(chosen_by)
         if mean > self.best:
             self.best = mean
             self.save_weights("best", record)
@@ -408,6 +433,7 @@ def _load_data(
         config.contrast,
         config.smallest_scale,
         config.seed,
+        config.turn,
     )
     return source, validation, unreadable + validation.unreadable
 
@@ -501,6 +527,8 @@ def _train(
         sigma=f"{low:g}" if low == high else f"{low:g}-{high:g}",
         seed=config.seed,
         validated_on=run.validation.name,
+        chosen_by=config.chosen_by,
+        note=config.note,
         command=command,
         version=__version__,
     )

@@ -73,7 +73,13 @@ class Muon(torch.optim.Optimizer):
 
 
 def parameter_optimizers(
-    network: nn.Module, name: OptimizerName, lr: float, epsilon: float
+    network: nn.Module,
+    name: OptimizerName,
+    lr: float,
+    epsilon: float,
+    *,
+    beta2: float = 0.99,
+    weight_decay: float = 0.0,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers that together move all parameters.
 
@@ -85,6 +91,6 @@ def parameter_optimizers(
         ends = path.startswith(("head.", "tail."))
         (inner if name == "muon" and parameter.ndim == 4 and not ends else rest).append(parameter)
     adamw = torch.optim.AdamW(
-        rest, lr=lr, betas=(0.9, 0.99), eps=epsilon, weight_decay=0.0, fused=True
+        rest, lr=lr, betas=(0.9, beta2), eps=epsilon, weight_decay=weight_decay, fused=True
     )
     return [Muon(inner, lr), adamw] if inner else [adamw]
