@@ -5,8 +5,11 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
+import warnings
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -29,6 +32,7 @@ from nelu_cli.images import (
     Header,
     Metadata,
     Picture,
+    Source,
     format_for,
     probe,
     read,
@@ -367,17 +371,76 @@ def test_netpbm_of_any_maximum_round_trips(maxval: int, kind: int) -> None:
     stored = values.astype(">u2" if maxval > 255 else np.uint8)
     data = b"P%d # comment\n7\n5 # another\n%d\n" % (kind, maxval) + stored.tobytes()
     picture = read(data)
-    assert picture.pixels.max() == picture.white
+    assert picture.pixels.max() == picture.white == maxval
     assert picture.pixels.dtype == (np.uint16 if maxval > 255 else np.uint8)
     again = encoded(picture, "PPM")
     assert again == b"P%d\n7 5\n%d\n" % (kind, maxval) + stored.tobytes()
-    assert_same(read(encoded(picture, "PNG")), picture)
+    white = 65535 if maxval > 255 else 255
+    assert np.array_equal(read(encoded(picture, "PNG")).pixels, np.rint(values * (white / maxval)))
 
 
 def test_netpbm_text_forms_are_read() -> None:
     assert read(b"P1\n3 2\n1 0 1\n010").pixels[..., 0].tolist() == [[0, 255, 0], [255, 0, 255]]
     assert read(b"P2 2 1 255 7 # seven\n 8").pixels[..., 0].tolist() == [[7, 8]]
     assert read(b"P3 1 1 65535 1 2 65535").pixels.tolist() == [[[1, 2, 65535]]]
+
+
+@pytest.mark.parametrize("kind", [b"P2", b"P5"])
+@pytest.mark.parametrize("maxval", [15, 255, 256])
+def test_netpbm_values_above_the_largest_are_damaged(kind: bytes, maxval: int) -> None:
+    if kind == b"P5":
+        if maxval == 255:
+            return  # no byte is above it
+        data = bytes([9, 16]) if maxval < 256 else bytes([0, 9, 1, 1])
+    else:
+        data = b"9 %d" % (maxval + 1)
+    message = rf"damaged PPM file \(the value {maxval + 1} is above the largest one, {maxval}\)"
+    with pytest.raises(ImageError, match=message):
+        read(kind + b" 2 1 %d\n" % maxval + data)
+
+
+def test_netpbm_text_of_something_else_is_damaged() -> None:
+    for text in (b"1 -2", b"1 x", b"1 2.5"):
+        with pytest.raises(ImageError, match=r"damaged PPM file \(something that is no number\)"):
+            read(b"P2 2 1 255\n" + text)
+
+
+def test_grey_avif_stays_grey() -> None:
+    import imagecodecs
+
+    smooth = np.linspace(20, 230, 48 * 64).reshape(48, 64, 1).astype(np.uint8)
+    deep = bytes(imagecodecs.avif_encode(smooth[..., 0].astype(np.uint16) * 4, bitspersample=10))
+    for data in (encoded(Picture(smooth, None, "PNG"), "AVIF"), deep):
+        assert read(data).pixels.shape == (48, 64, 1)
+        assert probe(data).channels == 1
+
+
+def test_exr_of_alpha_alone_is_a_picture() -> None:
+    module = pytest.importorskip("OpenEXR")
+    values = noise(9, 8, dtype="float32")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "alpha.exr"
+        module.File({"compression": module.ZIP_COMPRESSION}, {"A": values}).write(str(path))
+        assert probe(path) == Header("EXR", 8, 9, 1, np.dtype("float32"))
+        picture = read(path)
+        assert_same(picture, Picture(values[..., None], None, "EXR"))
+        assert_same(read(encoded(picture, "EXR")), picture)
+
+
+@pytest.mark.usefixtures("table")
+def test_reading_leaves_the_filters_of_warnings_alone() -> None:
+    """They belong to the whole process: another thread may restore them at any time."""
+    before, during = list(warnings.filters), []
+
+    def look(source: Source) -> Header:
+        during.append(list(warnings.filters))
+        return png.probe(source)
+
+    data = encoded(Picture(noise(3, 4, 1), None, "PNG"), "PNG")
+    png = FORMATS["PNG"]
+    register(replace(png, probe=look))
+    read(data)
+    assert during == [before]
 
 
 @pytest.mark.parametrize("bits", [10, 12])
@@ -390,8 +453,11 @@ def test_deep_avif_keeps_its_depth(bits: int) -> None:
     decoded = imagecodecs.avif_decode(data)
     picture = read(data)
     assert picture.pixels.dtype == np.uint16
-    assert np.array_equal(picture.pixels, np.rint(decoded * (65535 / (2**bits - 1))))
+    assert picture.white == 2**bits - 1
+    assert np.array_equal(picture.pixels, decoded)
     assert probe(data).dtype == np.uint16
+    in_full = read(encoded(picture, "PNG")).pixels
+    assert np.array_equal(in_full, np.rint(decoded * (65535 / (2**bits - 1))))
 
 
 def test_content_decides_not_the_name(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, IptcImagePlugin, PngImagePlugin
 
@@ -95,14 +96,58 @@ def test_png_of_every_depth_carries_metadata(dtype: str, channels: int) -> None:
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "TIFF", "WEBP", "AVIF", "BMP", "PPM"])
-def test_strip_leaves_pixels_only(format: str) -> None:
+def test_strip_leaves_pixels_and_their_colours_only(format: str) -> None:
     picture = read(written(picture_with(), format))
-    data = written(picture, format, strip=True)
+    stream = io.BytesIO()
+    notes = write(picture, stream, strip=True)
+    data = stream.getvalue()
     metadata = read(data).metadata
-    assert (metadata.icc, metadata.exif, metadata.xmp, metadata.png) == (None, None, None, ())
+    assert (metadata.exif, metadata.xmp, metadata.png) == (None, None, ())
+    assert metadata.icc == picture.metadata.icc == (None if format in ("BMP", "PPM") else PROFILE)
+    assert notes == (("the colour profile is kept",) if metadata.icc else ())
     assert metadata.dpi in (None, pytest.approx((96, 96), abs=0.1))  # BMP always has one
     assert b"Maker" not in data
     assert b"xmpmeta" not in data
+
+
+def test_a_stripped_stack_keeps_its_profile() -> None:
+    stack = replace(picture_with(), pixels=np.zeros((3, 4, 5, 3), np.uint8))
+    tiff = read(written(stack, "TIFF"))
+    assert read(written(tiff, "TIFF", strip=True)).metadata.icc == PROFILE
+    assert read(written(tiff, "TIFF", strip=True)).metadata.exif is None
+
+
+@pytest.mark.parametrize(
+    ("format", "note"),
+    [
+        ("PPM", "PPM has no place for the colour profile, EXIF, XMP, the resolution; left out"),
+        ("BMP", "BMP has no place for the colour profile, EXIF, XMP; left out"),
+        ("WEBP", "WEBP has no place for the resolution; left out"),
+        ("PNG", None),
+        ("TIFF", None),
+    ],
+)
+def test_metadata_left_out_are_named(format: str, note: str | None) -> None:
+    assert write(picture_with(), io.BytesIO(), format=format) == ((note,) if note else ())
+
+
+def test_tiff_tags_left_out_are_named() -> None:
+    stream = io.BytesIO()
+    tifffile.imwrite(stream, picture_with().pixels, extratags=[(51234, "s", 0, "x", True)])
+    notes = write(read(stream.getvalue()), io.BytesIO(), format="PNG")
+    assert notes == ("PNG has no place for other TIFF tags; left out",)
+
+
+@pytest.mark.parametrize("dpi", [65_535.0, 65_536.0, 100_000.0])
+def test_a_resolution_too_high_for_jpeg_is_left_out_with_a_word(dpi: float) -> None:
+    picture = replace(picture_with(), metadata=Metadata(dpi=(dpi, 300)))
+    stream = io.BytesIO()
+    notes = write(picture, stream, format="JPEG")
+    if dpi <= 65_535:
+        assert (notes, read(stream.getvalue()).metadata.dpi) == ((), (dpi, 300))
+    else:
+        assert notes == (f"JPEG has no place for {dpi:.0f} dots per inch; left out",)
+        assert read(stream.getvalue()).metadata.dpi is None
 
 
 def test_strip_keeps_the_way_of_compressing() -> None:
@@ -211,7 +256,8 @@ def test_png_text_and_gamma_survive() -> None:
     assert image.text["Comment"] == "long " * 50
     assert image.text["Title"] == "Schönes Bild"
     assert image.info["gamma"] == pytest.approx(0.45455)
-    assert not read(written(picture, "PNG", strip=True)).metadata.png
+    left = read(written(picture, "PNG", strip=True)).metadata.png
+    assert left == ((b"gAMA", struct.pack(">I", 45455)),)  # or the picture would look different
 
 
 def test_png_chunks_after_the_pixels_are_found() -> None:

@@ -338,11 +338,52 @@ def test_few_bits_are_spread_to_eight(bits: int) -> None:
     assert np.array_equal(read(data).pixels[..., 0], values * (255 // top))
 
 
-def test_twelve_bits_keep_their_values() -> None:
-    pixels = noise(6, 8) >> 4
-    data = made(pixels, bitspersample=12, compression=None)
-    assert read(data).pixels.dtype == np.uint16
-    assert np.array_equal(read(data).pixels[..., 0], pixels)
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+@pytest.mark.parametrize("planar", [None, "contig", "separate"])
+def test_twelve_bits_keep_their_values_and_their_white(
+    byteorder: Literal["<", ">"], planar: str | None
+) -> None:
+    pixels = noise(6, 8, 1 if planar is None else 3) >> 4
+    pixels[0, 0], pixels[0, 1] = 0, 4095
+    stream = io.BytesIO()
+    photometric = "minisblack" if planar is None else "rgb"
+    data = made(pixels.squeeze(), bitspersample=12, photometric=photometric)
+    picture = read(data)
+    assert picture.pixels.dtype == np.uint16
+    assert np.array_equal(picture.pixels, pixels)
+    assert picture.white == 4095
+    assert picture.metadata.tiff is not None
+    layout = replace(
+        picture.metadata.tiff, byteorder=byteorder, planar=planar == "separate", pages=()
+    )
+    picture = replace(picture, metadata=replace(picture.metadata, tiff=layout))
+    write(replace(picture, pixels=np.where(pixels == 4095, 5000, pixels).astype("u2")), stream)
+    back = read(stream.getvalue())
+    assert (back.white, back.metadata.tiff and back.metadata.tiff.byteorder) == (4095, byteorder)
+    assert np.array_equal(back.pixels, pixels)  # what exceeds white is white
+    for format, white in (("PNG", 65535), ("JPEG", 255)):
+        write(picture, stream := io.BytesIO(), format=format, allow_depth_loss=True)
+        converted = read(stream.getvalue())
+        if format == "PNG":
+            assert np.array_equal(converted.pixels, np.rint(pixels * (white / 4095)))
+        else:
+            assert abs(converted.pixels.mean() - pixels.mean() * white / 4095) < 3
+
+
+def test_white_is_zero_inverts_colours_only_and_within_their_bits() -> None:
+    stored = noise(5, 6, 2, dtype="uint8")
+    data = made(
+        stored, photometric="miniswhite", extrasamples=["unassalpha"], planarconfig="contig"
+    )
+    picture = read(data)
+    assert picture.alpha is not None
+    assert np.array_equal(picture.alpha, stored[..., 1])
+    assert np.array_equal(picture.pixels[..., 0], 255 - stored[..., 0])
+    assert np.array_equal(tifffile.imread(io.BytesIO(again(data))), stored)
+    twelve = noise(5, 6) >> 4
+    data = made(twelve, photometric="miniswhite", bitspersample=12)
+    assert np.array_equal(read(data).pixels[..., 0], 4095 - twelve)
+    assert np.array_equal(tifffile.imread(io.BytesIO(again(data))), twelve)
 
 
 def test_palette_becomes_rgb() -> None:

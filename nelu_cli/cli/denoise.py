@@ -69,7 +69,8 @@ def denoise(
         ),
     ] = None,
     strip: Annotated[
-        bool, typer.Option("--strip", help="Leave out metadata: camera, place, colour profile.")
+        bool,
+        typer.Option("--strip", help="Leave out metadata, but for the colour profile."),
     ] = False,
     allow_depth_loss: Annotated[
         bool,

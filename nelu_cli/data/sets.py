@@ -117,7 +117,8 @@ def load_pixels(path: Path, channels: int) -> NDArray[np.uint8]:
     mode = "CMYK" if picture.metadata.cmyk else {1: "L", 3: "RGB"}.get(bands)
     if mode is None:
         raise DatasetError(f"{path}: has {bands} channels; a dataset needs grey or colour pictures")
-    image = Image.frombytes(mode, (width, height), rescale(stored, np.uint8).tobytes())
+    shallow = rescale(stored, np.uint8, picture.white)
+    image = Image.frombytes(mode, (width, height), shallow.tobytes())
     pixels = np.array(image.convert("L" if channels == 1 else "RGB"))
     return pixels.reshape(height, width, channels)
 

@@ -1,5 +1,6 @@
 """AVIF through Pillow, 10 and 12 bits through imagecodecs."""
 
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import imagecodecs
@@ -8,7 +9,7 @@ from PIL import Image
 
 from nelu_cli.images import exif, pillow
 from nelu_cli.images.format import Format, Source
-from nelu_cli.images.picture import Array, Header, Picture, Refusal, rescale, split_alpha, strips
+from nelu_cli.images.picture import Header, Picture, Refusal, split_alpha
 
 __all__ = ["BRANDS", "FORMAT", "brands"]
 
@@ -25,24 +26,33 @@ def brands(source: Source) -> set[bytes]:
 
 
 def _probe(source: Source) -> Header:
-    return pillow.header(_open(source), "AVIF", np.uint16 if _bits(source) > 8 else np.uint8)
+    bits, grey = _configuration(source)
+    header = pillow.header(_open(source), "AVIF", np.uint16 if bits > 8 else np.uint8)
+    return replace(header, channels=1 if grey else 3)
 
 
 def _read(source: Source) -> Picture:
     image = _open(source)
     metadata = pillow.metadata(image, lossy=True)
-    if (bits := _bits(source)) == 8:
-        return pillow.picture(image, "AVIF", metadata)
-    return Picture(*split_alpha(_deep_samples(source, bits)), "AVIF", metadata)
+    bits, grey = _configuration(source)
+    if bits > 8:
+        samples = imagecodecs.avif_decode(source.whole())
+        samples = samples[..., None] if samples.ndim == 2 else samples
+        metadata = replace(metadata, white=(1 << bits) - 1)
+        picture = Picture(*split_alpha(samples), "AVIF", metadata)
+    else:
+        picture = pillow.picture(image, "AVIF", metadata)
+    return replace(picture, pixels=picture.pixels[..., :1]) if grey else picture
 
 
 def _write(picture: Picture, stream: BinaryIO) -> None:
     _plugin()
-    image = pillow.image(picture, widen=True)
+    image = pillow.image(picture)
+    subsampling = "4:0:0" if image.mode == "L" else "4:4:4"
     options = pillow.options(picture.metadata, image.mode)
     if picture.metadata.exif:  # Pillow looks into it, so it must be sound
         options["exif"] = exif.pack(*exif.unpack(picture.metadata.exif)) or b""
-    image.save(stream, "AVIF", quality=pillow.QUALITY, subsampling="4:4:4", **options)
+    image.save(stream, "AVIF", quality=pillow.QUALITY, subsampling=subsampling, **options)
 
 
 def _plugin() -> Any:
@@ -62,25 +72,13 @@ def _open(source: Source) -> Image.Image:
     return image
 
 
-def _bits(source: Source) -> int:
-    """Bits per sample, from the AV1 configuration box."""
+def _configuration(source: Source) -> tuple[int, bool]:
+    """Bits per sample, and whether it is grey, from the AV1 configuration box."""
     source.stream.seek(0)
     _, found, rest = source.stream.read(_START).partition(b"av1C")
-    if not found or len(rest) < 3 or not rest[2] & 0x40:
-        return 8
-    return 12 if rest[2] & 0x20 else 10
-
-
-def _deep_samples(source: Source, bits: int) -> Array:
-    """10 and 12 bits, which Pillow would reduce to 8, spread to 16."""
-    samples = imagecodecs.avif_decode(source.whole())
-    if samples.ndim == 2:
-        samples = samples[..., None]
-    top = (1 << bits) - 1
-    table = rescale(np.arange(top + 1) / top, np.uint16)
-    for rows in strips(samples.shape):
-        samples[rows] = table[np.minimum(samples[rows], top)]
-    return np.asarray(samples)
+    flags = rest[2] if found and len(rest) > 2 else 0
+    bits = 8 if not flags & 0x40 else 12 if flags & 0x20 else 10
+    return bits, bool(flags & 0x10)
 
 
 FORMAT = Format(

@@ -31,5 +31,5 @@ FORMAT = Format(
     read=pillow.reader(_open, "BMP"),
     write=_write,
     alpha=False,
-    exif=False,
+    metadata=("dpi",),
 )

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
+from nelu_cli.images.format import Format
 from nelu_cli.images.formats import FORMATS
-from nelu_cli.images.picture import Array, Picture, Refusal, rescale, strips, upright
+from nelu_cli.images.picture import Picture, Refusal, is_bilevel, rescale, strips, upright
 
 __all__ = ["check_size", "fit"]
 
@@ -19,10 +20,10 @@ def check_size(picture: Picture, format: str) -> None:
 
 
 def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
-    """The picture as the format can hold it.
+    """The picture as the format can hold it, with notes about what changed on the way.
 
     Colours become multiplied by alpha, or divided by it, as the format wants them. A fully opaque
-    alpha channel is dropped without asking where there is no place for it.
+    alpha channel is dropped without asking where there is no place for it, and so are metadata.
 
     Args:
         picture: to be written.
@@ -39,7 +40,7 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
         raise Refusal("an empty picture cannot be written")
     if picture.pixels.ndim == 4 and not limits.stacks:
         raise Refusal(f"{format} holds one picture, not {len(picture.pixels)}; choose TIFF")
-    if not limits.exif:
+    if "exif" not in limits.metadata:
         picture = upright(picture)
     if picture.metadata.cmyk and not limits.inks:
         if not allow_loss:
@@ -52,40 +53,82 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
         picture = _multiplied_by_alpha(picture, wanted=limits.premultiplied)
     if picture.alpha is not None and not limits.alpha:
         picture = _without_alpha(picture, format, allow_loss=allow_loss)
-    depth = str(picture.pixels.dtype)
-    if limits.depths and depth not in limits.depths:
+    if picture.metadata.bilevel and not is_bilevel(picture):
+        picture = picture.noted("it had one bit per pixel and has eight now")
+    return _fit_metadata(_fit_depth(picture, limits, allow_loss=allow_loss), limits)
+
+
+def _fit_depth(picture: Picture, limits: Format, *, allow_loss: bool) -> Picture:
+    """Convert samples to a depth that the format holds, white staying white."""
+    white, dtype = picture.metadata.white, picture.pixels.dtype
+    if white is not None and limits.whites(white):
+        pixels = np.minimum(picture.pixels, dtype.type(white))
+        return replace(picture, pixels=pixels)
+    target = str(dtype)
+    if limits.depths and target not in limits.depths:
         if not allow_loss:
-            other = "PNG or TIFF" if depth == "uint16" else "TIFF"
+            other = "PNG or TIFF" if target == "uint16" else "TIFF"
             raise Refusal(
-                f"{format} cannot hold {_describe(picture.pixels)}; "
+                f"{limits.name} cannot hold {_describe(picture)}; "
                 f"choose {other}, or allow the loss of depth"
             )
-        deepest = limits.depths[-1] if picture.pixels.dtype.itemsize > 1 else limits.depths[0]
-        alpha = picture.alpha
-        picture = replace(
-            picture,
-            pixels=rescale(picture.pixels, deepest),
-            alpha=None if alpha is None else rescale(alpha, deepest),
-        )
-    return picture
+        target = limits.depths[-1] if dtype.itemsize > 1 else limits.depths[0]
+    if target == dtype and white is None:
+        return picture
+    alpha = picture.alpha
+    return replace(
+        picture,
+        pixels=rescale(picture.pixels, target, white),
+        alpha=None if alpha is None else rescale(alpha, target, white),
+        metadata=replace(picture.metadata, white=None),
+    )
 
 
-def _describe(pixels: Array) -> str:
-    kind = {"u": "", "i": "signed ", "f": "floating-point "}[pixels.dtype.kind]
-    return f"{8 * pixels.dtype.itemsize}-bit {kind}samples"
+_METADATA = {
+    "icc": "the colour profile",
+    "exif": "EXIF",
+    "xmp": "XMP",
+    "dpi": "the resolution",
+    "photoshop": "IPTC captions",
+    "png": "PNG texts and gamma",
+}
+
+
+def _fit_metadata(picture: Picture, limits: Format) -> Picture:
+    """Leave out the metadata that the format has no place for, and say so."""
+    metadata = picture.metadata
+    lost = [
+        text
+        for name, text in _METADATA.items()
+        if name not in limits.metadata and getattr(metadata, name)
+    ]
+    if metadata.tiff and metadata.tiff.other_tags and "tiff" not in limits.metadata:
+        lost.append("other TIFF tags")
+    if metadata.dpi and max(metadata.dpi) > limits.highest_dpi:
+        lost.append(f"{max(metadata.dpi):.0f} dots per inch")
+        metadata = replace(metadata, dpi=None)
+    if lost:
+        picture = picture.noted(f"{limits.name} has no place for {', '.join(lost)}; left out")
+    return replace(picture, metadata=metadata)
+
+
+def _describe(picture: Picture) -> str:
+    dtype, white = picture.pixels.dtype, picture.metadata.white
+    kind = {"u": "", "i": "signed ", "f": "floating-point "}[dtype.kind]
+    return f"{white.bit_length() if white else 8 * dtype.itemsize}-bit {kind}samples"
 
 
 def _without_inks(picture: Picture) -> Picture:
     """CMYK to RGB: each colour is what its ink and black leave of white."""
     if picture.alpha is not None:
         raise Refusal("CMYK with alpha cannot be converted; choose TIFF")
-    inks = rescale(picture.pixels, np.uint8)
+    inks = rescale(picture.pixels, np.uint8, picture.white)
     pixels = np.empty((*inks.shape[:2], 3), np.uint8)
     for rows in strips(inks.shape):
         strip = np.ascontiguousarray(inks[rows])
         image = Image.frombytes("CMYK", (strip.shape[1], strip.shape[0]), strip.tobytes())
         pixels[rows] = np.asarray(image.convert("RGB"))
-    metadata = replace(picture.metadata, cmyk=False, icc=None, jpeg=None, tiff=None)
+    metadata = replace(picture.metadata, cmyk=False, icc=None, jpeg=None, tiff=None, white=None)
     return replace(picture, pixels=pixels, metadata=metadata)
 
 

@@ -6,9 +6,15 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-__all__ = ["EXIF", "GPS", "Directory", "Entry", "orientation", "pack", "parse", "unpack"]
+__all__ = ["EXIF", "GPS", "ICC", "Directory", "Entry", "orientation", "pack", "parse", "unpack"]
 
 EXIF, GPS, INTEROPERABILITY = 34665, 34853, 40965  # tags that point to another directory
+ICC, XMP, PHOTOSHOP = 34675, 700, 34377
+RESOLUTION = (282, 283, 296)  # across, down, unit
+MAIN_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
+    *(270, 271, 272, 274, 305, 306, 315, 316, 18246, 18249, 33432),
+    *(40091, 40092, 40093, 40094, 40095),
+}
 ORIENTATION = 274
 
 _SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by type of value
@@ -34,11 +40,17 @@ class Directory:
     children: tuple[tuple[int, "Directory"], ...] = ()
 
     def get(self, code: int) -> bytes | None:
+        """The value of a tag."""
         return next((entry.data for entry in self.entries if entry.code == code), None)
 
     def without(self, codes: Container[int]) -> "Directory":
+        """All but the tags of these codes."""
         kept = tuple(entry for entry in self.entries if entry.code not in codes)
         return Directory(kept, self.children)
+
+    def only(self, codes: Container[int]) -> "Directory":
+        """The tags of these codes alone."""
+        return Directory(tuple(entry for entry in self.entries if entry.code in codes))
 
 
 def parse(

@@ -18,13 +18,14 @@ def _probe(source: Source) -> Header:
     header = _load(source, header_only=True)[0]
     low, high = header["dataWindow"]
     names = [channel.name for channel in header["channels"]]
+    alpha = "A" in names and len(names) > 1  # alone it is a picture
     return Header(
         "EXR",
         int(high[0]) - int(low[0]) + 1,
         int(high[1]) - int(low[1]) + 1,
-        len(names) - ("A" in names),
+        len(names) - alpha,
         _first_dtype(source.stream),
-        alpha="A" in names,
+        alpha=alpha,
     )
 
 
@@ -105,5 +106,5 @@ FORMAT = Format(
     depths=("float16", "float32"),
     channels=(),
     premultiplied=True,
-    exif=False,
+    metadata=(),
 )

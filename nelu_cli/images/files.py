@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +57,7 @@ def write(
     format: str | None = None,
     strip: bool = False,
     allow_depth_loss: bool = False,
-) -> None:
+) -> tuple[str, ...]:
     """Write a picture, whole or not at all if the target is a path.
 
     Depth, channels, alpha and metadata are kept. What the format cannot hold is an error, unless
@@ -70,8 +69,15 @@ def write(
     with ``strip`` and in formats without EXIF, the tag goes and the pixels are turned.
 
     Args:
+        picture: pixels and metadata.
+        target: a path, or a stream that need not be seekable.
         format: of the file; by default what the target's extension asks for, or the picture's.
-        strip: write the pixels only, without EXIF, profile, resolution, XMP and text.
+        strip: leave out EXIF, resolution, XMP and text. The colour profile stays, or colours
+            would change.
+        allow_depth_loss: convert what the format cannot hold.
+
+    Returns:
+        Notes: what was left out or changed from the file that was read to this one, in words.
 
     Raises:
         ImageError: the format cannot hold the picture, or the file cannot be written.
@@ -84,7 +90,7 @@ def write(
         raise ImageError(f"{name}: {format} cannot be written; choose PNG")
     with _reported(name, f"cannot be written as {format}"):
         if strip:
-            picture = replace(upright(picture), metadata=picture.metadata.encoding())
+            picture = _strip(picture)
         picture = fit(picture, format, allow_loss=allow_depth_loss)
         if isinstance(target, Path):
             with atomic_file(target) as handle:
@@ -94,6 +100,13 @@ def write(
             entry.write(picture, content)
             target.write(content.getbuffer())
             target.flush()
+    return picture.notes
+
+
+def _strip(picture: Picture) -> Picture:
+    """Turn the pixels upright and leave out the metadata, but for those that colours need."""
+    picture = replace(upright(picture), metadata=picture.metadata.encoding())
+    return picture.noted("the colour profile is kept") if picture.metadata.icc else picture
 
 
 @contextlib.contextmanager
@@ -145,12 +158,10 @@ def _reported(name: str, problem: str) -> Iterator[None]:
 
     Decoders raise nearly anything on damaged input (struct.error, KeyError, RuntimeError,
     SyntaxError, classes of their own), so this catches every Exception; the original stays
-    attached as the cause. Their warnings about odd metadata are of no use to anybody.
+    attached as the cause.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     except ImageError:
         raise
     except Refusal as error:

@@ -45,7 +45,9 @@ class Format:
         channels: numbers of channels that it holds; none means any.
         alpha: whether it holds transparency.
         premultiplied: whether colours are stored multiplied by alpha; None if both are possible.
-        exif: whether it holds EXIF, and with it an orientation.
+        metadata: kinds of metadata that it holds, by their names in ``Metadata``.
+        highest_dpi: the highest resolution that it holds.
+        whites: tells whether a value may mean white that is not the largest of the samples' dtype.
         inks: whether it holds CMYK.
         stacks: whether it holds several pictures.
         longest_side: the most pixels a side.
@@ -61,7 +63,9 @@ class Format:
     channels: tuple[int, ...] = (1, 3)
     alpha: bool = True
     premultiplied: bool | None = False
-    exif: bool = True
+    metadata: tuple[str, ...] = ("icc", "exif", "xmp")
+    highest_dpi: float = 1e6
+    whites: Callable[[int], bool] = lambda white: False
     inks: bool = False
     stacks: bool = False
     longest_side: int = 2**31 - 1

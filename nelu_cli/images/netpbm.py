@@ -1,7 +1,6 @@
 """Netpbm: PBM, PGM and PPM, as text or binary, with up to 16 bits per sample."""
 
 import re
-from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,20 +21,16 @@ def _probe(source: Source) -> Header:
 
 
 def _read(source: Source) -> Picture:
-    """Decode to uint8 or uint16; a largest value other than 255 or 65535 is scaled up to it."""
+    """Decode to uint8 or uint16; the largest value is kept as that of white."""
     stream = source.stream
     header, kind, maxval, start = _parse(stream)
     shape = (header.height, header.width, header.channels)
     stream.seek(start)
     if kind in "14":
         return Picture(_read_bitmap(stream, shape, kind), None, "PPM", Metadata(bilevel=True))
-    pixels = _read_values(stream, shape, header.dtype, text=kind in "23")
-    metadata = Metadata()
-    white = int(np.iinfo(header.dtype).max)
-    if maxval != white:
-        _apply_table(pixels, _table(maxval, white), out=pixels)
-        metadata = replace(metadata, maxval=maxval)
-    return Picture(pixels, None, "PPM", metadata)
+    pixels = _read_values(stream, shape, header.dtype, maxval, text=kind in "23")
+    white = maxval if maxval != np.iinfo(header.dtype).max else None
+    return Picture(pixels, None, "PPM", Metadata(white=white))
 
 
 def _write(picture: Picture, stream: BinaryIO) -> None:
@@ -46,16 +41,11 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
         stream.write(b"P4\n%d %d\n" % (width, height))
         stream.write(np.packbits(pixels[..., 0] == 0, axis=1).tobytes())
         return
-    white = int(np.iinfo(pixels.dtype).max)
-    maxval = picture.metadata.maxval or white
-    if (maxval > 255) != (white > 255):  # the depth was changed on purpose
-        maxval = white
-    stored = np.dtype(np.uint8 if white == 255 else ">u2")
-    stream.write(b"P%d\n%d %d\n%d\n" % (5 if channels == 1 else 6, width, height, maxval))
-    table = None if maxval == white else _table(white, maxval)
+    kind = 5 if channels == 1 else 6
+    stream.write(b"P%d\n%d %d\n%d\n" % (kind, width, height, int(picture.white)))
+    stored = np.dtype(np.uint8 if picture.white <= 255 else ">u2")
     for rows in strips(pixels.shape):
-        values = pixels[rows] if table is None else table[pixels[rows]]
-        stream.write(values.astype(stored).tobytes())
+        stream.write(pixels[rows].astype(stored).tobytes())
 
 
 def _parse(stream: BinaryIO) -> tuple[Header, str, int, int]:
@@ -95,8 +85,9 @@ def _read_bitmap(stream: BinaryIO, shape: tuple[int, int, int], kind: str) -> Ar
 
 
 def _read_values(
-    stream: BinaryIO, shape: tuple[int, int, int], dtype: np.dtype[Any], *, text: bool
+    stream: BinaryIO, shape: tuple[int, int, int], dtype: np.dtype[Any], maxval: int, *, text: bool
 ) -> Array:
+    """The values, none of which may exceed the largest that the header allows."""
     count = int(np.prod(shape))
     if not text:
         stored = np.dtype(np.uint8 if dtype.itemsize == 1 else ">u2")
@@ -104,11 +95,16 @@ def _read_values(
         if not stored.isnative:
             values = values.byteswap(inplace=True).view(dtype)
     else:
-        numbers = np.fromstring(_without_comments(stream.read()), np.int64, sep=" ")
-        if len(numbers) < count or numbers.min(initial=0) < 0 or numbers.max(initial=0) > 65535:
-            raise ValueError("truncated or damaged numbers")
-        values = numbers[:count].astype(dtype)
-    return values.reshape(shape)
+        content = _without_comments(stream.read())
+        if re.search(rb"[^\s\d]", content):
+            raise ValueError("something that is no number")
+        numbers = np.fromstring(content, np.int64, sep=" ")[:count]
+        if len(numbers) < count:
+            raise ValueError("truncated")
+        values = np.clip(numbers, 0, 65535).astype(np.uint16)
+    if values.max(initial=0) > maxval:
+        raise ValueError(f"the value {values.max()} is above the largest one, {maxval}")
+    return values.astype(dtype, copy=False).reshape(shape)
 
 
 def _exactly(stream: BinaryIO, size: int) -> Array:
@@ -129,19 +125,6 @@ def _without_comments(text: bytes) -> bytes:
     return re.sub(rb"#[^\r\n]*", b"", text)
 
 
-def _table(source: int, target: int) -> Array:
-    """Values 0…source scaled to 0…target, rounded; what lies above source is white."""
-    top = 255 if max(source, target) <= 255 else 65535
-    values = np.minimum(np.arange(top + 1, dtype=np.int64), source)
-    dtype = np.uint8 if top == 255 else np.uint16
-    return ((values * target + source // 2) // source).astype(dtype)
-
-
-def _apply_table(values: Array, table: Array, *, out: Array) -> None:
-    for rows in strips(values.shape):
-        out[rows] = table[values[rows]]
-
-
 FORMAT = Format(
     name="PPM",
     extensions=(".ppm", ".pgm", ".pbm", ".pnm"),
@@ -150,6 +133,7 @@ FORMAT = Format(
     read=_read,
     write=_write,
     depths=("uint8", "uint16"),
+    whites=lambda white: white <= 65535,
     alpha=False,
-    exif=False,
+    metadata=(),
 )

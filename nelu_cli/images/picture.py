@@ -28,6 +28,8 @@ __all__ = [
 
 Array = NDArray[Any]
 
+PNG_COLOURS = (b"cHRM", b"gAMA", b"sRGB", b"cICP", b"mDCV", b"cLLI")
+"""The chunks of a PNG that say what colours its values mean."""
 _STRIP_PIXELS = 1 << 18  # of a float picture: about what fits into a cache
 
 
@@ -76,6 +78,12 @@ class TiffLayout:
     rows_per_strip: int | None
     pages: tuple[exif.Directory, ...] = ()
 
+    @property
+    def other_tags(self) -> bool:
+        """Whether there are tags that other formats have no place for."""
+        known = {*exif.MAIN_TAGS, exif.ICC, exif.XMP, exif.PHOTOSHOP, *exif.RESOLUTION}
+        return any(page.without(known).entries for page in self.pages)
+
 
 @dataclass(frozen=True)
 class ExrLayout:
@@ -97,7 +105,7 @@ class Metadata:
     bilevel: bool = False  # one bit per pixel, read as 0 and 255
     cmyk: bool = False  # the four channels are inks
     lossy: bool = False  # the file had been compressed with losses
-    maxval: int | None = None  # of a PPM whose white is neither 255 nor 65535
+    white: int | None = None  # the value of white, if it is not the largest of the dtype
     png: tuple[tuple[bytes, bytes], ...] = ()  # further chunks: text, gamma, chromaticities
     jpeg: JpegLayout | None = None
     tiff: TiffLayout | None = None
@@ -114,15 +122,22 @@ class Metadata:
         return self.exr is not None or (self.tiff is not None and self.tiff.extrasample == 1)
 
     def encoding(self) -> "Metadata":
-        """Only what tells how to encode the pixels."""
-        jpeg = self.jpeg and replace(self.jpeg, comment=b"", segments=b"")
-        tiff = self.tiff and replace(self.tiff, pages=())
-        exr = self.exr and replace(self.exr, header={})
+        """Only what tells how to encode the pixels and what colours their values mean."""
+        exr, jpeg, tiff = self.exr, self.jpeg, self.tiff
+        if exr is not None:
+            kept = {key: value for key, value in exr.header.items() if key == "chromaticities"}
+            exr = replace(exr, header=kept)
+        if jpeg is not None:
+            jpeg = replace(jpeg, comment=b"", segments=b"")
+        if tiff is not None:
+            tiff = replace(tiff, pages=tuple(page.only({exif.ICC}) for page in tiff.pages))
         return Metadata(
+            icc=self.icc,
             bilevel=self.bilevel,
             cmyk=self.cmyk,
             lossy=self.lossy,
-            maxval=self.maxval,
+            white=self.white,
+            png=tuple(chunk for chunk in self.png if chunk[0] in PNG_COLOURS),
             jpeg=jpeg,
             tiff=tiff,
             exr=exr,
@@ -141,6 +156,7 @@ class Picture:
     alpha: Array | None  # (H, W) or (N, H, W), of the same dtype
     format: str  # the name of an entry of the table of formats
     metadata: Metadata = field(default_factory=Metadata)
+    notes: tuple[str, ...] = ()  # what was left out or changed on the way, in words
 
     def __post_init__(self) -> None:
         if self.pixels.ndim not in (3, 4):
@@ -151,7 +167,11 @@ class Picture:
     @property
     def white(self) -> float:
         """The pixel value that means 1.0."""
-        return _white(self.pixels.dtype)
+        return self.metadata.white or _white(self.pixels.dtype)
+
+    def noted(self, note: str) -> "Picture":
+        """The picture with one more note."""
+        return replace(self, notes=(*self.notes, note))
 
 
 def _white(dtype: np.dtype[Any]) -> float:
@@ -177,12 +197,19 @@ def to_dtype(array: Array, dtype: DTypeLike) -> Array:
     return np.clip(rounded, info.min, highest, out=rounded).astype(dtype)
 
 
-def rescale(array: Array, dtype: DTypeLike) -> Array:
-    """Convert between depths so that black stays black and white stays white."""
+def rescale(array: Array, dtype: DTypeLike, white: float | None = None) -> Array:
+    """Convert between depths so that black stays black and white stays white.
+
+    Args:
+        array: pixel values.
+        dtype: of the result.
+        white: the value of white in ``array``; by default the largest of its dtype, 1 for floats.
+    """
     dtype = np.dtype(dtype)
-    if array.dtype == dtype:
+    white = white or _white(array.dtype)
+    if array.dtype == dtype and white == _white(dtype):
         return array
-    scale = _white(dtype) / _white(array.dtype)
+    scale = _white(dtype) / white
     result = np.empty(array.shape, dtype)
     for rows in strips(array.shape):
         values = array[rows].astype(np.float64) * scale

@@ -4,6 +4,7 @@ Their plugins are called directly: no other format is ever tried, and Pillow's g
 pixels, which is not ours to change, does not apply.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Header, JpegLayout, Metadata, Picture, split_alpha, strips
 
 __all__ = ["QUALITY", "header", "image", "metadata", "options", "picture", "prober", "reader"]
+
+# Pillow warns of odd EXIF, which nobody can do anything about. This is said once and for all: to
+# change the filters for a while is not safe in threads.
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
 
 QUALITY = 95
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}

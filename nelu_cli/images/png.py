@@ -11,6 +11,7 @@ import numpy as np
 
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import (
+    PNG_COLOURS,
     Array,
     Header,
     Metadata,
@@ -26,7 +27,7 @@ logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # or it woul
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # by colour type
-_KEPT = (b"cHRM", b"gAMA", b"sRGB", b"cICP", b"mDCV", b"cLLI", b"tEXt", b"zTXt", b"iTXt")
+_KEPT = (*PNG_COLOURS, b"tEXt", b"zTXt", b"iTXt")
 _XMP = b"XML:com.adobe.xmp\0"
 _INCH = 0.0254
 _MAX_PROFILE = 64 << 20
@@ -185,5 +186,6 @@ FORMAT = Format(
     probe=_probe,
     read=_read,
     write=_write,
+    metadata=("icc", "exif", "xmp", "dpi", "png"),
     depths=("uint8", "uint16"),
 )

@@ -6,11 +6,12 @@ the like survive without being understood. Thumbnails and reduced pyramid levels
 they show the picture before.
 
 CMYK pages keep their four inks as independent channels. A palette becomes RGB. Samples of fewer
-than 8 bits are spread to 0–255; those of 9 to 15 bits keep their values in 16-bit samples.
+than 8 bits are spread to 0–255; those of 9 to 15 bits keep their values, and their white.
 """
 
 import logging
 import math
+from dataclasses import replace
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from nelu_cli.images.picture import (
     Picture,
     Refusal,
     TiffLayout,
+    is_bilevel,
     join_alpha,
 )
 
@@ -90,23 +92,25 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
     photometric = tags.RGB if layout.photometric in (_PALETTE, _YCBCR) else layout.photometric
     if channels < _COLOURS.get(photometric, 1):
         photometric = tags.BLACK_IS_ZERO
+    bits = None if picture.metadata.white is None else picture.metadata.white.bit_length()
     extra = channels - _COLOURS.get(photometric, 1)
     extrasamples = [0] * extra + [layout.extrasample or 2] * (picture.alpha is not None)
     with tifffile.TiffWriter(stream, bigtiff=big, byteorder=layout.byteorder) as file:
         for index in range(count):
-            samples = join_alpha(_page(picture, index) if stack else picture)
-            data = _encode(samples, layout, bilevel=picture.metadata.bilevel)
+            page = _page(picture, index) if stack else picture
+            data = _encode(page, layout)
             directory = layout.pages[index] if index < len(layout.pages) else None
             resolution, unit = tags.resolution(directory, layout.byteorder) or (None, None)
             file.write(
                 data,
                 photometric=photometric,
-                planarconfig=_planarconfig(data, samples),
+                planarconfig=_planarconfig(data, layout),
+                bitspersample=bits,
                 extrasamples=extrasamples or None,
                 tile=layout.tile,
                 rowsperstrip=layout.rows_per_strip,
-                compression=layout.compression,
-                predictor=_predictor(layout, data.dtype),
+                compression=layout.compression if bits is None else _NONE,
+                predictor=_predictor(layout, data.dtype) if bits is None else None,
                 resolution=resolution,
                 resolutionunit=unit,
                 metadata=None,
@@ -198,19 +202,28 @@ def _decode(samples: Array, page: Any) -> Array:
     if not samples.dtype.isnative:
         samples = samples.astype(samples.dtype.newbyteorder("="))
     if page.photometric == _WHITE_IS_ZERO and samples.dtype.kind == "u":
-        np.subtract(np.iinfo(samples.dtype).max, samples, out=samples)
+        inks = samples[..., :-1] if _has_alpha(page) else samples
+        np.subtract(_white(page) or np.iinfo(samples.dtype).max, inks, out=inks)
     return samples
 
 
-def _encode(samples: Array, layout: TiffLayout, *, bilevel: bool) -> Array:
-    """The samples (H, W, S) as tifffile wants them: (H, W), (H, W, S) or planar (S, H, W)."""
-    if layout.photometric == _WHITE_IS_ZERO and samples.dtype.kind == "u":
-        samples = np.iinfo(samples.dtype).max - samples
+def _white(page: Any) -> int | None:
+    """The value of white of samples that have fewer bits than their dtype, but at least 8."""
+    bits = page.bitspersample
+    fewer = page.dtype.kind == "u" and 8 < bits < 8 * page.dtype.itemsize
+    return (1 << bits) - 1 if fewer else None
+
+
+def _encode(picture: Picture, layout: TiffLayout) -> Array:
+    """The samples of a page as tifffile wants them: (H, W), (H, W, S) or planar (S, H, W)."""
+    if layout.photometric == _WHITE_IS_ZERO and picture.pixels.dtype.kind == "u":
+        white = picture.pixels.dtype.type(picture.white)
+        picture = replace(picture, pixels=white - picture.pixels)
+    samples = join_alpha(picture)
+    if picture.metadata.white and layout.byteorder == ">":
+        samples = samples.byteswap()  # tifffile packs them in the wrong order otherwise
     if samples.shape[-1] == 1:
-        samples = samples[..., 0]
-        if bilevel and np.all((samples == 0) | (samples == 255)):
-            return samples > 0
-        return samples
+        return samples[..., 0] > 0 if is_bilevel(picture) else samples[..., 0]
     return np.moveaxis(samples, -1, 0) if layout.planar else samples
 
 
@@ -219,10 +232,10 @@ def _page(picture: Picture, index: int) -> Picture:
     return Picture(picture.pixels[index], alpha, picture.format, picture.metadata)
 
 
-def _planarconfig(data: Array, samples: Array) -> str | None:
+def _planarconfig(data: Array, layout: TiffLayout) -> str | None:
     if data.ndim == 2:
         return None
-    return "contig" if data.shape == samples.shape else "separate"
+    return "separate" if layout.planar else "contig"
 
 
 def _predictor(layout: TiffLayout, dtype: np.dtype[Any]) -> int | None:
@@ -237,7 +250,7 @@ def _metadata(
     order: Literal["<", ">"] = ">" if file.byteorder == ">" else "<"
     first = directories[0]
     camera = exif.Directory(
-        tuple(entry for entry in first.entries if entry.code in tags.EXIF_TAGS), first.children
+        tuple(entry for entry in first.entries if entry.code in exif.MAIN_TAGS), first.children
     )
     compression = int(page.compression)
     rows = page.rowsperstrip if not page.is_tiled and page.rowsperstrip < page.imagelength else None
@@ -255,14 +268,15 @@ def _metadata(
         pages=directories,
     )
     return Metadata(
-        icc=first.get(tags.ICC),
+        icc=first.get(exif.ICC),
         exif=exif.pack(camera, order),
-        xmp=first.get(tags.XMP),
-        photoshop=first.get(tags.PHOTOSHOP),
+        xmp=first.get(exif.XMP),
+        photoshop=first.get(exif.PHOTOSHOP),
         dpi=tags.dpi(first, order),
         bilevel=page.bitspersample == 1 and page.samplesperpixel == 1,
         cmyk=page.photometric == tags.CMYK,
         lossy=compression in _LOSSY_CODECS,
+        white=_white(page),
         tiff=layout,
     )
 
@@ -280,6 +294,8 @@ FORMAT = Format(
     probe=_probe,
     read=_read,
     write=_write,
+    whites=lambda white: white & (white + 1) == 0,  # as many bits as it takes
+    metadata=("icc", "exif", "xmp", "dpi", "photoshop", "tiff"),
     depths=(),
     channels=(),
     premultiplied=None,

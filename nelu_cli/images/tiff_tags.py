@@ -12,11 +12,7 @@ __all__ = [
     "ADOBE_DEFLATE",
     "BLACK_IS_ZERO",
     "CMYK",
-    "EXIF_TAGS",
-    "ICC",
-    "PHOTOSHOP",
     "RGB",
-    "XMP",
     "append_children",
     "default_layout",
     "directories",
@@ -28,19 +24,15 @@ __all__ = [
 
 BLACK_IS_ZERO, RGB, CMYK = 1, 2, 5  # photometric interpretations
 ADOBE_DEFLATE = 8  # compression
-ICC, XMP, PHOTOSHOP, _SUBFILE_TYPE = 34675, 700, 34377, 254
+_SUBFILE_TYPE = 254
 _RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
-_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = 282, 283, 296
+_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = exif.RESOLUTION
 _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(254, 255, 256, 257, 258, 259, 262, 263, 264, 265, 266, 273, 277, 278, 279, 280, 281, 284),
     *(288, 289, 290, 291, 292, 293, 301, 317, 320, 322, 323, 324, 325, 330, 332, 334, 336, 338),
     *(339, 340, 341, 342, 347, 400, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
     *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
-}
-EXIF_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
-    *(270, 271, 272, 274, 305, 306, 315, 316, 18246, 18249, 33432),
-    *(40091, 40092, 40093, 40094, 40095),
 }
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 
@@ -122,18 +114,18 @@ def default_layout(picture: Picture) -> TiffLayout:
     """For a picture that comes from another format: its metadata as tags, deflate."""
     metadata = picture.metadata
     camera, order = exif.unpack(metadata.exif) if metadata.exif else (exif.Directory(()), "<")
-    entries = [entry for entry in camera.entries if entry.code in EXIF_TAGS]
+    entries = [entry for entry in camera.entries if entry.code in exif.MAIN_TAGS]
     if metadata.dpi:
         for code, value in zip((_X_RESOLUTION, _Y_RESOLUTION), metadata.dpi, strict=True):
             ratio = struct.pack(f"{order}II", min(round(value * 1000), 2**32 - 1), 1000)
             entries.append(exif.Entry(code, 5, 1, ratio))
         entries.append(exif.Entry(_RESOLUTION_UNIT, 3, 1, struct.pack(f"{order}H", 2)))
     if metadata.xmp:
-        entries.append(exif.Entry(XMP, 1, len(metadata.xmp), metadata.xmp))
+        entries.append(exif.Entry(exif.XMP, 1, len(metadata.xmp), metadata.xmp))
     if metadata.photoshop:
-        entries.append(exif.Entry(PHOTOSHOP, 1, len(metadata.photoshop), metadata.photoshop))
+        entries.append(exif.Entry(exif.PHOTOSHOP, 1, len(metadata.photoshop), metadata.photoshop))
     if metadata.icc:
-        entries.append(exif.Entry(ICC, 7, len(metadata.icc), metadata.icc))
+        entries.append(exif.Entry(exif.ICC, 7, len(metadata.icc), metadata.icc))
     channels = picture.pixels.shape[-1]
     photometric = CMYK if metadata.cmyk else RGB if channels == 3 else BLACK_IS_ZERO
     return TiffLayout(
@@ -160,7 +152,7 @@ def extratags(
     tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
         (entry.code, entry.type, entry.count, _value(entry, order), True)
         for entry in directory.entries
-        if entry.code not in (_X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT)
+        if entry.code not in exif.RESOLUTION
     ]
     if first:
         for code, _ in directory.children:
