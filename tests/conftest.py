@@ -16,6 +16,13 @@ from nelu_cli.runtime.models import default_models
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+@pytest.fixture(autouse=True)
+def float32_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same results on every machine; tests of bfloat16 ask for it."""
+    monkeypatch.setattr("nelu_cli.runtime.precision.bfloat16_pays", lambda device: False)
+
+
 Nelu = Callable[..., tuple[int, str, str]]
 
 

@@ -572,6 +572,7 @@ def test_json_lines(nelu: Nelu) -> None:
         "alpha": False,
         "dtype": "uint8",
         "model": "deep-color",
+        "precision": "float32",
         "quality": "normal",
         "strength": 1.0,
     }
@@ -613,7 +614,7 @@ def test_info_tells_what_a_file_holds(nelu: Nelu) -> None:
     assert lines[:2] == ["a.jpg", "  JPEG, 34×21 RGB uint8"]
     assert "dots per inch: [72.0, 72.0]" in lines[2]
     assert lines[3].startswith("  noise ")
-    assert lines[3].endswith("/255 (by deep-color)")
+    assert lines[3].endswith("/255 (by deep-color in float32)")
     assert lines[4:7] == ["b.png", "  PNG, 34×21 grey uint8", "  no metadata"]
     assert tree(".") == ["a.jpg", "b.png"]
 

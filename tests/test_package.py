@@ -33,7 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "networks": {"operators"},
     "checkpoints": {"atomic", "networks"},
     "images": {"atomic"},
-    "runtime": {"checkpoints", "images", "networks"},
+    "runtime": {"atomic", "checkpoints", "images", "networks"},
     "files": {"atomic", "images", "runtime"},
     "pages": {"atomic", "images"},
     "data": {"atomic", "images", "noise"},

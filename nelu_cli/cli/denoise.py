@@ -12,6 +12,7 @@ from nelu_cli.files.plan import STDIO
 
 if TYPE_CHECKING:
     from nelu_cli.runtime.models import Models
+    from nelu_cli.runtime.precision import Precision
 
 
 def denoise(
@@ -92,6 +93,13 @@ def denoise(
         Literal["auto", "cpu", "cuda", "mps"],
         typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
     ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(
+            help="What to compute in. auto takes bfloat16 where the processor is faster in it and "
+            "nobody could see it."
+        ),
+    ] = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
     ] = None,
@@ -150,7 +158,7 @@ def denoise(
     plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
     if noise_map is not None:
         plan = plan.with_noise_map(noise_map, force=force)
-    models = _prepare(model, device, threads)
+    models = _prepare(model, device, precision, threads)
     report = Report(quiet=quiet, json_lines=json_lines, total=plan.total)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
     with file_progress(len(plan.jobs), console=report.console, quiet=hidden) as bar:
@@ -172,7 +180,9 @@ def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines:
         raise UsageError("standard input is a terminal; pipe a picture in or name a file")
 
 
-def _prepare(model: str | None, device: str, threads: int | None) -> "Models":
+def _prepare(
+    model: str | None, device: str, precision: "Precision", threads: int | None
+) -> "Models":
     """The models to choose from; raise now what would otherwise be said of every picture."""
     import torch
 
@@ -182,6 +192,6 @@ def _prepare(model: str | None, device: str, threads: int | None) -> "Models":
     if threads is not None:
         torch.set_num_threads(threads)
     keep_freed_memory()
-    models = Models(model, device)
+    models = Models(model, device, precision)
     models.check()
     return models

@@ -93,6 +93,10 @@ def evaluate(
         Literal["auto", "cpu", "cuda", "mps"],
         typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
     ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="What models compute in; auto as nelu denoise does by default."),
+    ] = "float32",
 ) -> None:
     """Measure PSNR and SSIM of models on pictures with added noise.
 
@@ -113,7 +117,9 @@ def evaluate(
             raise UsageError(f"{target}: there is no folder {target.parent}")
     baselines = [evaluation.baseline(name) for name in dict.fromkeys(baseline or ())]
     images = datasets.find(dataset, data_dir)
-    models, kind = _models(images.paths, model, channels, parse_quality(quality), threads, device)
+    models, kind = _models(
+        images.paths, model, channels, parse_quality(quality), threads, device, precision
+    )
     methods = [*models, *baselines]
     notes = reporting.stderr_console()
     _warn_of_other_files(images, notes)
@@ -192,6 +198,7 @@ def _models(
     quality: "Quality",
     threads: int | None,
     device: str,
+    precision: Literal["auto", "float32", "bfloat16"],
 ) -> tuple[list["Method"], int]:
     """The models as methods, and the channels that they are evaluated with."""
     if names == ["none"]:
@@ -205,7 +212,9 @@ def _models(
         torch.set_num_threads(threads)
     wanted: list[str | None] = list(dict.fromkeys(names)) if names else [None]
     preferred = channels or (_channels_of(paths) if None in wanted else 1)
-    models = [load_model(name, channels=preferred, device=device) for name in wanted]
+    models = [
+        load_model(name, channels=preferred, device=device, precision=precision) for name in wanted
+    ]
     kinds = {model.channels for model in models}
     if channels is None and len(kinds) > 1:
         raise UsageError(
@@ -220,6 +229,8 @@ def _models(
         model.name if name is None or short.count(model.name) == 1 else name
         for model, name in zip(models, wanted, strict=True)
     ]
+    if precision != "float32":
+        rows = [f"{row}, {precision}" for row in rows]
     return [
         model_method(row, model, quality=quality) for row, model in zip(rows, models, strict=True)
     ], channels or max(kinds)

@@ -26,6 +26,10 @@ def info(
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")
     ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="What to compute in. auto takes what is faster here."),
+    ] = "auto",
     max_pixels: Annotated[
         str, typer.Option(metavar="COUNT", help="Refuse larger pictures, as 500M.")
     ] = "1G",
@@ -48,7 +52,7 @@ def info(
     if files != [STDIO]:
         found, problems = collect(files, EXTENSIONS)
         names = [item.path for item in found]
-    models = Models(model, device)
+    models = Models(model, device, precision)
     outcome = Outcome(total=len(names) + len(problems))
     for name in names:
         try:
@@ -93,7 +97,7 @@ def _describe(seen: "Inspection") -> str:
     lines.append(f"  {', '.join(said) or 'no metadata'}")
     if seen.noise is not None and seen.noise_in_pixel_values is not None:
         noise = noise_text(seen.noise, seen.noise_in_pixel_values, str(seen.header.dtype))
-        lines.append(f"  {noise} (by {seen.model})")
+        lines.append(f"  {noise} (by {seen.model} in {seen.precision})")
     else:
         lines.append("  noise not measured: no weights are bundled")
     return "\n".join(lines)

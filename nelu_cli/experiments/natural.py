@@ -361,7 +361,7 @@ def _published(row: evaluation.Published) -> Series:
 
 def _methods(names: tuple[str, ...]) -> list[Method]:
     """All models, loaded before any work is done: a missing one is an error at once."""
-    models = [load_model(name, channels=1) for name in names]
+    models = [load_model(name, channels=1, precision="float32") for name in names]
     return [model_method(model.name, model) for model in models]
 
 

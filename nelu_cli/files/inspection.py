@@ -27,6 +27,7 @@ class Inspection:
     noise: float | None = None  # on the 0–255 scale
     noise_in_pixel_values: float | None = None
     model: str | None = None  # that measured the noise
+    precision: str | None = None  # in which it did
 
     def to_json(self) -> Json:
         """What is known, ready to be written as JSON."""
@@ -38,6 +39,7 @@ class Inspection:
             "noise": self.noise,
             "noise_in_pixel_values": self.noise_in_pixel_values,
             "model": self.model,
+            "precision": self.precision,
         }
         return {key: value for key, value in entry.items() if value is not None}
 
@@ -65,7 +67,13 @@ def inspect_file(path: Path | None, models: Models, *, max_pixels: int = MAX_PIX
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     on_255 = round(noise * 255 / picture.white, 3)
-    return replace(found, noise=on_255, noise_in_pixel_values=noise, model=model.name)
+    return replace(
+        found,
+        noise=on_255,
+        noise_in_pixel_values=noise,
+        model=model.name,
+        precision=model.precision,
+    )
 
 
 def _summary(metadata: Metadata) -> Json:

@@ -121,7 +121,7 @@ def clean_file(
         pixels, noise_map = picture.pixels, None
         if options.strength > 0 or job.noise_map is not None:
             model = choose_model(pixels, models)
-            record = replace(record, model=model.name)
+            record = replace(record, model=model.name, precision=model.precision)
             try:
                 if settings.dry_run:
                     check_work(pixels, model, options)

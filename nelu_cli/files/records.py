@@ -22,6 +22,7 @@ class Record:
     status: Status
     header: "Header | None" = None
     model: str | None = None  # none if nothing had to be computed
+    precision: str | None = None
     quality: str | None = None
     strength: float | None = None
     noise: float | None = None  # on the 0–255 scale, 255 standing for white
@@ -38,6 +39,7 @@ class Record:
             "status": self.status,
             **header,
             "model": self.model,
+            "precision": self.precision,
             "quality": self.quality,
             "strength": self.strength,
             "noise": self.noise,

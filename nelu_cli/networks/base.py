@@ -10,7 +10,7 @@ What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalis
 saturating activations, products of features, clamps.
 """
 
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -36,6 +36,13 @@ class Network(nn.Module):
     config: Any
     stride: int
     halo: int
+
+    def in_bfloat16(self) -> Self | None:
+        """A copy for inference that computes in bfloat16, the pixels and its result but for that.
+
+        None if the network has no place where that would round the noise and not the picture.
+        """
+        return None
 
     def forward(self, image: Tensor) -> Tensor:
         raise NotImplementedError  # pragma: no cover

@@ -1,9 +1,10 @@
 """The multi-scale auto-encoder: bias-free residual blocks, NeLU at every scale."""
 
+import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -278,6 +279,13 @@ class DeepAutoencoder(Network):
             x = decode(_raised(x, up.get_parameter("weight"), codes.pop()))
         noise: Tensor = self.tail(x)
         return noise
+
+    def in_bfloat16(self) -> Self:
+        """A copy in which everything between the first convolution and the output is bfloat16."""
+        result = copy.deepcopy(self)
+        for part in (result.encoder, result.decoder, result.down, result.up, result.tail):
+            part.to(torch.bfloat16)
+        return result
 
     def _inner_type(self, like: Tensor) -> torch.dtype:
         """What everything between head and output is computed in."""

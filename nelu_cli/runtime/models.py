@@ -1,6 +1,6 @@
 """Weights ready to run, and the one place where a model is chosen for a picture."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from nelu_cli import checkpoints
-from nelu_cli.errors import CheckpointError
+from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Network
 from nelu_cli.runtime.device import find_device
+from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
 
 __all__ = ["Model", "Models", "choose_model", "default_models", "load_model", "preferred_model"]
 
@@ -25,6 +26,14 @@ class Model:
     name: str
     network: Network
     device: torch.device
+    precision: Format = "float32"
+    """What the network computes in."""
+    exact: "Model | None" = None
+    """The same in float32, for pictures in which bfloat16 could be seen."""
+
+    def suited_to(self, pixels: NDArray[Any]) -> "Model":
+        """This model, in float32 if the pixels (..., H, W, C) need it."""
+        return self.exact if self.exact and needs_float32(pixels) else self
 
     @property
     def channels(self) -> int:
@@ -33,18 +42,36 @@ class Model:
         return channels
 
 
-def load_model(name: str | Path | None = None, *, channels: int = 1, device: str = "auto") -> Model:
+def load_model(
+    name: str | Path | None = None,
+    *,
+    channels: int = 1,
+    device: str = "auto",
+    precision: Precision = "auto",
+) -> Model:
     """Load weights for :func:`denoise`.
 
     Args:
         name: a bundled model's name, or the path of a weights file. By default the best bundled
             model for pictures of ``channels`` channels (3: colour; anything else: grey).
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "mps".
+        precision: "float32", "bfloat16", or "auto": bfloat16 where the device is faster in it,
+            but float32 for pictures in which it could be seen.
     """
     chosen = preferred_model(channels) if name is None else name
     where = find_device(device)
     checkpoint = checkpoints.load(chosen)
-    return Model(name=checkpoint.name, network=checkpoint.network.to(where), device=where)
+    exact = Model(name=checkpoint.name, network=checkpoint.network.to(where), device=where)
+    if choose_precision(precision, where) == "float32":
+        return exact
+    rounded = exact.network.in_bfloat16()
+    if rounded is None:
+        if precision == "auto":
+            return exact
+        raise UsageError(f"model {exact.name} computes in float32 only; choose that or auto")
+    return replace(
+        exact, network=rounded, precision="bfloat16", exact=exact if precision == "auto" else None
+    )
 
 
 def preferred_model(channels: int) -> str:
@@ -64,9 +91,15 @@ def preferred_model(channels: int) -> str:
 class Models:
     """The model asked for, or any of the bundled ones; each is loaded once, when first needed."""
 
-    def __init__(self, asked: Model | str | Path | None = None, device: str = "auto") -> None:
+    def __init__(
+        self,
+        asked: Model | str | Path | None = None,
+        device: str = "auto",
+        precision: Precision = "auto",
+    ) -> None:
         self.asked = asked
         self.device = device
+        self.precision: Precision = precision
         self._loaded: dict[str | Path, Model] = {}
 
     def check(self) -> None:
@@ -82,7 +115,7 @@ class Models:
         if isinstance(name, Model):
             return name
         if name not in self._loaded:
-            self._loaded[name] = load_model(name, device=self.device)
+            self._loaded[name] = load_model(name, device=self.device, precision=self.precision)
         return self._loaded[name]
 
 
@@ -91,7 +124,8 @@ def choose_model(pixels: NDArray[Any], models: Models) -> Model:
 
     Every choice is made here: by the command line, by :func:`denoise` and for files.
     """
-    return models.load(models.asked or preferred_model(pixels.shape[-1]))
+    model = models.load(models.asked or preferred_model(pixels.shape[-1]))
+    return model.suited_to(pixels)
 
 
 @cache
