@@ -36,6 +36,7 @@ LAYERS: dict[str, set[str]] = {
     "runtime": {"atomic", "checkpoints", "images", "networks"},
     "files": {"atomic", "images", "runtime"},
     "pages": {"atomic", "images"},
+    "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
     "evaluation": {"atomic", "data", "noise", "runtime"},
     "training": {"atomic", "checkpoints", "data", "evaluation", "networks", "noise"},

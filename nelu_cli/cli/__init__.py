@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__
-from nelu_cli.cli import compare, data, denoise, evaluate, experiment, info, models, train
+from nelu_cli.cli import compare, data, denoise, evaluate, experiment, export, info, models, train
 from nelu_cli.errors import NeluError, UsageError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("models")(models.models)
 app.command("eval")(evaluate.evaluate)
 app.command("train")(train.train)
 app.add_typer(data.app, name="data")
+app.command("export")(export.export)
 app.command("experiment")(experiment.experiment)
 
 
