@@ -34,8 +34,9 @@ class TrainingRecord:
     """Where weights come from: enough to judge them and to make them again."""
 
     data: tuple[str, ...] = ()
+    noise: str = "white"
     sigma: str = ""
-    """Noise of the training patches on the 0–255 scale: "15" or "0-120"."""
+    """Levels of the white noise in training on the 0–255 scale: "15" or "0-120"."""
     steps: int = 0
     hours: float = 0.0
     seed: int = 0

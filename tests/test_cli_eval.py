@@ -38,7 +38,7 @@ def test_table_names_rows_levels_and_protocol(nelu: Nelu, data: Path) -> None:
         *BLIND, "--sigmas", "15,50", "--baseline", "wavelet", "--baseline", "tv-told"
     )
     assert (status, err) == (0, "")
-    assert out.startswith("waves: 3 images, colour; gaussian noise, seed 0\n")
+    assert out.startswith("waves: 3 images, colour; white noise, seed 0\n")
     for text in ("PSNR, dB", "SSIM", "σ 15", "σ 50", "noisy (input)", " 24."):
         assert text in out
     assert "wavelet (blind)" in out

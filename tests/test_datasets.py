@@ -1,7 +1,7 @@
 """Sets are found where they should be, pictures of any depth are read, noise is what it says."""
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import imagecodecs
 import numpy as np
@@ -14,9 +14,6 @@ from nelu_cli.data import downloads
 from nelu_cli.data import sets as datasets
 from nelu_cli.data.sets import find, load_clean, load_pixels
 from nelu_cli.errors import DatasetError
-from nelu_cli.noise import NoiseKind, add_noise, noise_seed
-
-KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)
 
 
 def picture(path: Path, value: int = 0) -> Path:
@@ -255,100 +252,12 @@ def test_a_clean_picture_is_float32_from_0_to_1(tmp_path: Path) -> None:
     np.testing.assert_array_equal(clean, 1)
 
 
-# ------------------------------------------------------------------ noise
-
-SIDE = 256
-
-
-def half_and_half() -> NDArray[np.float32]:
-    """The upper half 0.2, the lower 0.8."""
-    clean = np.full((SIDE, SIDE, 1), 0.2, np.float32)
-    clean[SIDE // 2 :] = 0.8
-    return clean
-
-
-def deviations(kind: NoiseKind, sigma255: float) -> tuple[float, float, float]:
-    """Standard deviation of the noise, on the 0–255 scale: all, in the dark, in the light."""
-    clean = half_and_half()
-    noise = 255 * (add_noise(clean, kind, sigma255, seed=3) - clean)
-    return float(noise.std()), float(noise[: SIDE // 2].std()), float(noise[SIDE // 2 :].std())
-
-
-@pytest.mark.parametrize("kind", ["gaussian", "uniform", "poisson", "speckle"])
-@pytest.mark.parametrize("sigma255", [15.0, 120.0])
-def test_the_noise_is_as_strong_as_said(kind: NoiseKind, sigma255: float) -> None:
-    assert deviations(kind, sigma255)[0] == pytest.approx(sigma255, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("kind", "ratio"), [("gaussian", 1), ("uniform", 1), ("poisson", 2), ("speckle", 4)]
-)
-def test_how_the_noise_depends_on_the_light(kind: NoiseKind, ratio: float) -> None:
-    _, dark, light = deviations(kind, 25)
-    assert light / dark == pytest.approx(ratio, rel=0.03)  # the picture is 4 times as light
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_noise_has_no_mean(kind: NoiseKind) -> None:
-    clean = half_and_half()
-    assert np.mean(add_noise(clean, kind, 25, 1) - clean) == pytest.approx(0, abs=0.002)
-
-
-def test_gaussian_noise_is_gaussian_and_uniform_noise_is_bounded() -> None:
-    clean = half_and_half()
-    for kind, kurtosis in (("gaussian", 3.0), ("uniform", 1.8)):
-        noise = (add_noise(clean, kind, 25, 1) - clean) * 255 / 25  # type: ignore[arg-type]
-        assert np.mean(noise**4) == pytest.approx(kurtosis, rel=0.05)
-    assert np.abs(noise).max() <= 3**0.5 + 1e-4
-
-
-def test_poisson_noise_counts() -> None:
-    clean = half_and_half()
-    peak = 0.5 / (25 / 255) ** 2
-    counts = add_noise(clean, "poisson", 25, 1) * peak
-    np.testing.assert_allclose(counts, np.rint(counts), atol=1e-3)
-
-
-def test_spatial_noise_rises_from_a_tenth_on_the_left() -> None:
-    clean = half_and_half()
-    columns = (add_noise(clean, "spatial", 50, 1) - clean).std(axis=(0, 2)) * 255
-    expected = 50 * np.linspace(0.1, 1, SIDE)
-    assert np.mean(columns[:20]) == pytest.approx(np.mean(expected[:20]), rel=0.05)
-    assert np.mean(columns[-20:]) == pytest.approx(np.mean(expected[-20:]), rel=0.05)
-    assert np.mean(columns / expected) == pytest.approx(1, rel=0.02)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_noise_is_seeded_unclipped_and_leaves_its_input(kind: NoiseKind) -> None:
-    clean = half_and_half()
-    noisy = add_noise(clean, kind, 120, seed=5)
-    assert noisy.dtype == np.float32
-    assert noisy.shape == clean.shape
-    np.testing.assert_array_equal(noisy, add_noise(clean, kind, 120, seed=5))
-    assert not np.array_equal(noisy, add_noise(clean, kind, 120, seed=6))
-    assert noisy.max() > 1
-    assert noisy.min() < (0 if kind != "poisson" else 0.01)
-    np.testing.assert_array_equal(clean, half_and_half())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("light", [0.0, 0.5])
-def test_no_noise_and_no_light_are_harmless(kind: NoiseKind, light: float) -> None:
-    flat = np.full((4, 1, 3), light, np.float32)
-    np.testing.assert_array_equal(add_noise(flat, kind, 0, 1), flat)
-    assert np.isfinite(add_noise(flat, kind, 50, 1)).all()
-
-
-def test_unknown_noise() -> None:
-    with pytest.raises(DatasetError, match="salt: no such noise; choose from gaussian, poisson"):
-        add_noise(half_and_half(), "salt", 15, 0)  # type: ignore[arg-type]
-
-
-def test_a_noise_seed_depends_on_picture_level_and_seed_alone() -> None:
-    # Fixed once and for all: published tables depend on it.
-    assert noise_seed("test001.png", 15, 0) == noise_seed("test001.png", 15.0, 0)
-    assert noise_seed("test001.png", 15, 0) == 14_689_028_252_272_287_908
-    seeds = {
-        noise_seed(f"{name}.png", s, seed) for name in "ab" for s in (15, 25) for seed in (0, 1)
-    }
-    assert len(seeds) == 8
+def test_real_pairs_are_found_by_their_names(tmp_path: Path) -> None:
+    for name in ("b_real.png", "b_mean.png", "a_real.png", "a_mean.png", "c_real.png", "d.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    pairs = datasets.pairs_of(datasets.find(str(tmp_path)))
+    assert [(p.name, p.noisy.name, p.clean.name) for p in pairs] == [
+        ("a", "a_real.png", "a_mean.png"),
+        ("b", "b_real.png", "b_mean.png"),
+    ]
+    assert datasets.pairs_of(datasets.ImageSet("none", ())) == ()

@@ -13,6 +13,7 @@ from torch import Tensor
 from nelu_cli.data import patches
 from nelu_cli.data.patches import Batch, PatchSource, Pixels, load_pictures
 from nelu_cli.errors import DatasetError
+from nelu_cli.noise import NoiseMix
 
 
 def random_picture(height: int, width: int, channels: int = 1, seed: int = 0) -> Pixels:
@@ -177,3 +178,36 @@ def test_nothing_readable_is_an_error(tmp_path: Path) -> None:
         load_pictures(paths, 1)
     with pytest.raises(DatasetError, match="no pictures to train on"):
         load_pictures([], 1)
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_other_noise_than_white(grey: bool) -> None:
+    pictures = [random_picture(60, 70, 3, seed) for seed in range(3)]
+    mixed = replace(
+        source(pictures), noise=NoiseMix.parse("camera,correlated,grain,scan,jpeg"), grey=grey
+    )
+    batch = mixed.batch(4, range(10), 32)
+    assert batch.clean.shape == batch.noisy.shape == (10, 1 if grey else 3, 32, 32)
+    assert_same(batch, mixed.batch(4, range(10), 32))
+    assert batch.contrast.tolist() == [1] * 10
+    found = 255 * (batch.noisy - batch.clean).flatten(1).std(1, correction=0)
+    torch.testing.assert_close(found, batch.sigma255)
+
+
+def test_camera_noise_comes_with_soft_pictures() -> None:
+    pictures = [random_picture(90, 90, 3)]
+    sharp = source(pictures).batch(0, range(20), 32).clean
+    soft = replace(source(pictures), noise=NoiseMix.parse("camera")).batch(0, range(20), 32).clean
+    assert soft.diff(dim=-1).abs().mean() < 0.6 * sharp.diff(dim=-1).abs().mean()
+
+
+def test_recoloured_patches_have_other_colours_within_range() -> None:
+    pictures = [random_picture(40, 40, 3)]
+    plain = replace(source(pictures), recolour=1e-9).batch(0, range(8), 16).clean
+    other = replace(source(pictures), recolour=1.0).batch(0, range(8), 16).clean
+    assert not any(torch.equal(a, b) for a, b in zip(plain, other, strict=True))
+    assert 0 <= other.min() <= other.max() <= 1
+    assert_same(
+        replace(source([flat(99)]), recolour=1.0).batch(0, range(4), 8),
+        source([flat(99)]).batch(0, range(4), 8),  # grey ones have none
+    )

@@ -24,8 +24,9 @@ from nelu_cli.data.patches import Batch
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock
 from nelu_cli.networks.symmetry import Symmetry
-from nelu_cli.training import Event, TrainConfig, train
+from nelu_cli.training import Event, Loss, TrainConfig, load_run, train
 from nelu_cli.training import loop as training
+from nelu_cli.training import run as training_run
 from nelu_cli.training.optimizers import OptimizerName
 
 TINY_DEEP = DeepConfig(widths=(4, 4), blocks=(1, 1), window=3)
@@ -137,8 +138,8 @@ def test_a_stop_just_after_a_run_was_made_longer_changes_nothing(
 def test_minutes_may_follow_steps(config: TrainConfig, tmp_path: Path) -> None:
     train(replace(config, steps=10), TINY_DEEP, tmp_path / "run")
     longer = replace(config, steps=None, minutes=1e6)
-    run = training._Run(longer, TINY_DEEP, tmp_path / "run", None)
-    training._go_on(run, replace(config, steps=10))
+    run = training_run.Run(longer, TINY_DEEP, tmp_path / "run", None)
+    training_run.go_on(run, replace(config, steps=10))
     assert 0 < run.step < 10  # where the cooldown began
 
 
@@ -146,7 +147,7 @@ def test_a_longer_run_keeps_the_best_weights(
     config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = Mock(side_effect=[{"25": 30.0}, {"25": 31.0}, {"25": 30.2}, {"25": 30.1}])
-    monkeypatch.setattr(training, "validation_psnr", measured)
+    monkeypatch.setattr(training_run, "validation_psnr", measured)
     config = replace(config, validate_every=100)
     for steps in (10, 20, 30):
         train(replace(config, steps=steps), TINY_DEEP, tmp_path / "run", resume=steps > 10)
@@ -324,24 +325,24 @@ def test_training_keeps_a_network_symmetric(config: TrainConfig, tmp_path: Path)
         train(config, network, tmp_path / "x", start_from=tmp_path / "free/last.safetensors")
 
 
-@pytest.mark.parametrize("loss", get_args(training.Loss))
-def test_a_loss_falls_with_the_error(loss: training.Loss) -> None:
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_a_loss_falls_with_the_error(loss: Loss) -> None:
     clean = torch.rand(2, 1, 8, 8)
     batch = Batch(clean, clean, torch.tensor([5.0, 50.0]), torch.ones(2))
-    far, near = (float(training._loss(loss, clean + error, batch)) for error in (0.1, 0.01))
+    far, near = (float(training_run._loss(loss, clean + error, batch)) for error in (0.1, 0.01))
     assert near < far
 
 
 @pytest.mark.parametrize("loss", ["scaled-mse", "rmse"])
-def test_reduced_contrast_counts_as_the_noise_it_stands_for(loss: training.Loss) -> None:
+def test_reduced_contrast_counts_as_the_noise_it_stands_for(loss: Loss) -> None:
     clean, error = torch.rand(2, 2, 1, 8, 8)
     sigma, contrast = torch.tensor([15.0, 30.0]), torch.tensor([0.5, 0.25])
     factor = contrast[:, None, None, None]
     full = Batch(clean, clean, sigma / contrast, torch.ones(2))
     reduced = Batch(clean * factor, clean * factor, sigma, contrast)
     torch.testing.assert_close(
-        training._loss(loss, (clean + error) * factor, reduced),
-        training._loss(loss, clean + error, full),
+        training_run._loss(loss, (clean + error) * factor, reduced),
+        training_run._loss(loss, clean + error, full),
     )
 
 
@@ -352,10 +353,12 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_state(
     with pytest.raises(KeyboardInterrupt):
         train(config, TINY_DEEP, tmp_path / "run", on_event=interrupt_at(8))
     good = weights(tmp_path / "run")
-    honest = training._loss
+    honest = training_run._loss
     monkeypatch.setattr(training, "PATIENCE", 2)
     calls = iter([False, True, True, True])
-    monkeypatch.setattr(training, "_loss", lambda *a: honest(*a) * (bad if next(calls) else 1.0))
+    monkeypatch.setattr(
+        training_run, "_loss", lambda *a: honest(*a) * (bad if next(calls) else 1.0)
+    )
     with pytest.raises(TrainingError, match=r"loss .* step \d+; the last good state is in .*--lr"):
         train(config, TINY_DEEP, tmp_path / "run", resume=True)
     assert same(good, weights(tmp_path / "run"))
@@ -373,7 +376,7 @@ def test_unreadable_pictures_are_counted_and_skipped(
 
 def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="no run to resume here"):
-        training.load_run(tmp_path)
+        load_run(tmp_path)
     with pytest.raises(DatasetError, match="no such dataset"):
         train(replace(config, data=("missing",)), TINY_DEEP, tmp_path / "run")
     with pytest.raises(TrainingError, match="nothing to validate on"):
@@ -533,7 +536,7 @@ def test_the_papers_recipe_is_the_papers(pictures: Path, tmp_path: Path) -> None
     out = tmp_path / "run"
     arguments = ["--recipe", "paper", "--data", str(pictures), "--steps", "1", "--out", str(out)]
     assert cli.run(["train", *arguments, "--quiet"]) == 0
-    config, network = training.load_run(out)
+    config, network = load_run(out)
     assert isinstance(network, PaperConfig)
     assert (network.filters, network.kernel, network.stride) == (175, 11, 8)
     assert network.training_stride == 1  # all 64 shifts
@@ -553,15 +556,15 @@ def test_without_averaging_or_clipping_the_weights_are_those_of_plain_adamw(
     config = replace(
         config, optimizer="adamw", ema=0.0, clip=0.0, beta2=0.9, weight_decay=0.1, steps=1
     )
-    run = training._Run(config, TINY_PAPER, tmp_path, None)
-    mirror = training._Run(config, TINY_PAPER, tmp_path, None)
+    run = training_run.Run(config, TINY_PAPER, tmp_path, None)
+    mirror = training_run.Run(config, TINY_PAPER, tmp_path, None)
     batch = run.training.batch(0, range(2), 16)
     run.update(batch, 0.0)
     rate = config.learning_rate(0, 0.0)
     plain = torch.optim.AdamW(
         mirror.network.parameters(), rate, betas=(0.9, 0.9), eps=1e-8, weight_decay=0.1
     )
-    training._loss(config.loss, mirror.network(batch.noisy), batch).backward()  # type: ignore[no-untyped-call]
+    training_run._loss(config.loss, mirror.network(batch.noisy), batch).backward()  # type: ignore[no-untyped-call]
     plain.step()
     for name, parameter in run.averaged.named_parameters():
         torch.testing.assert_close(parameter, mirror.network.get_parameter(name).detach())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
 
-Noise = Literal["gaussian", "poisson", "speckle", "uniform", "spatial"]
+Noise = Literal["white", "poisson", "speckle", "uniform", "spatial"]
 
 
 def evaluate(
@@ -54,7 +54,7 @@ def evaluate(
     paper: Annotated[
         bool, typer.Option("--paper", help="Add the two rows that the paper published for bsd68.")
     ] = False,
-    noise: Annotated[Noise, typer.Option(help="Kind of noise.")] = "gaussian",
+    noise: Annotated[Noise, typer.Option(help="Kind of noise.")] = "white",
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw of noise.")] = 0,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only the first so many images.")
@@ -270,8 +270,8 @@ def _paper_does_not_apply(results: "Results", whole: bool) -> str:
         return f"they are for bsd68, this is {results.dataset}"
     if not whole:
         return "they are means over all 68 images of bsd68"
-    if results.noise != "gaussian":
-        return f"they are for gaussian noise, this is {results.noise}"
+    if results.noise != "white":
+        return f"they are for white noise, this is {results.noise}"
     if results.channels != 1:
         return "they are for grey images"
     if not any(row.psnr for row in results.published):

@@ -49,9 +49,16 @@ def train(
     network: Annotated[
         str, typer.Option(help="paper (one hidden layer) or deep (multi-scale).")
     ] = "paper",
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="Kind of noise: white, photo (what cameras and scanners leave), or shares such "
+            "as camera=6,white=2."
+        ),
+    ] = None,
     sigma: Annotated[
         str | None,
-        typer.Option(help="Noise level of the training patches, 0–255: 15, or a range 0-120."),
+        typer.Option(help="Level of the white noise, 0–255: 15, or a range 0-120."),
     ] = None,
     sigma_power: Annotated[
         float | None,
@@ -135,6 +142,10 @@ def train(
         str | None,
         typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
     ] = None,
+    recolour: Annotated[
+        float | None,
+        typer.Option(help="Share of the patches whose colours are changed, 0 to 1."),
+    ] = None,
     loss: Annotated[str | None, typer.Option(help="scaled-mse, rmse, mse, l1 or log-mse.")] = None,
     batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
     patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
@@ -155,6 +166,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of weights, patches and noise.")] = 0,
     validate_every: Annotated[
         int | None, typer.Option(help="Steps from one validation to the next.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, or bfloat16 where the processor has it.")
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Where datasets are looked up first.")
@@ -178,6 +192,9 @@ def train(
         "hold_out": hold_out,
         "sigma255": _range("--sigma", sigma),
         "sigma_power": sigma_power,
+        "noise": noise,
+        "recolour": recolour,
+        "precision": precision,
         "contrast": _range("--contrast", contrast),
         "loss": loss,
         "batch": batch,
@@ -309,7 +326,10 @@ class _Display:
         if self.moving:
             self.live.update(text, refresh=True)
         if event.validation:
-            levels = "  ".join(f"σ{sigma} {psnr:.2f}" for sigma, psnr in event.validation.items())
+            levels = "  ".join(
+                f"{f'σ{level}' if level.isdigit() else level} {psnr:.2f}"
+                for level, psnr in event.validation.items()
+            )
             self.console.print(f"step {event.step}: validation PSNR {levels}", markup=False)
         elif not self.moving and event.step % 500 == 0:
             self.console.print(text, markup=False)

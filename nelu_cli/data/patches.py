@@ -15,12 +15,18 @@ from torch import Tensor
 
 from nelu_cli.data.sets import load_pixels
 from nelu_cli.errors import DatasetError
+from nelu_cli.noise import WHITE, NoiseMix, draw_noise
+from nelu_cli.noise.filters import FloatImage, to_ycc
 
 __all__ = ["Batch", "PatchSource", "load_pictures"]
 
 Pixels = NDArray[np.uint8]
 LARGE = 500_000
 """Pictures with more pixels than this may be scaled down before a patch is cut."""
+MARGIN = 16
+"""Pixels that patches with other than white noise are larger by, at first."""
+SOFT = (1.25, 2.6)
+"""How much softer than our training pictures a camera's full-size pictures are."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,13 @@ class PatchSource:
     contrast: tuple[float, float]
     smallest_scale: float
     seed: int
-    turn: bool = True  # flipped and turned at random
+    noise: NoiseMix = WHITE
+    turn: bool = True
+    """Flip and turn the patches at random."""
+    grey: bool = False
+    """Make grey patches of colour pictures."""
+    recolour: float = 0.0
+    """Share of the patches whose colours are changed, for pictures unlike the training sets."""
 
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
@@ -59,27 +71,69 @@ class PatchSource:
     def _pair(
         self, rng: np.random.Generator, patch: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], float, float]:
+        kind = self.noise.draw(rng)
         pictures = self.sets[int(rng.integers(len(self.sets)))]
-        pixels = self._cut(rng, pictures[int(rng.integers(len(pictures)))], patch)
-        if self.turn:
-            if rng.integers(2):
-                pixels = pixels[:, ::-1]
-            pixels = np.rot90(pixels, int(rng.integers(4)))
-        contrast = float(rng.uniform(*self.contrast))
-        clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
-        low, high = self.sigma255
-        sigma255 = low + (high - low) * float(rng.uniform()) ** self.sigma_power
-        noise = rng.standard_normal(clean.shape, dtype=np.float32)
-        return clean, clean + noise * np.float32(sigma255 / 255), sigma255, contrast
+        picture = pictures[int(rng.integers(len(pictures)))]
+        if kind == "white":
+            pixels = self._turned(rng, self._cut(rng, picture, patch))
+            contrast = float(rng.uniform(*self.contrast))
+            clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
+            clean = self._recoloured(rng, clean)
+            if self.grey and clean.shape[-1] == 3:
+                clean = to_ycc(clean)[..., :1]
+            low, high = self.sigma255
+            sigma255 = low + (high - low) * float(rng.uniform()) ** self.sigma_power
+            noise = rng.standard_normal(clean.shape, dtype=np.float32)
+            return clean, clean + noise * np.float32(sigma255 / 255), sigma255, contrast
+        # Other kinds begin with a larger patch, of which JPEG's grid and the borders are cut off.
+        soft = rng.uniform() < (0.9 if kind == "camera" else 0.5)
+        cut = self._cut(rng, picture, patch + MARGIN, SOFT if soft else None)
+        pixels = self._turned(rng, cut)
+        clean = np.multiply(pixels, np.float32(1 / 255), dtype=np.float32)
+        pair = draw_noise(self._recoloured(rng, clean), kind, rng)
+        top, left = rng.integers(MARGIN + 1, size=2)
+        clean, noisy = (part[top : top + patch, left : left + patch] for part in pair)
+        if self.grey:
+            clean, noisy = to_ycc(clean)[..., :1], to_ycc(noisy)[..., :1]
+        return clean, noisy, float((noisy - clean).std()) * 255, 1.0
 
-    def _cut(self, rng: np.random.Generator, pixels: Pixels, patch: int) -> Pixels:
+    def _turned(self, rng: np.random.Generator, pixels: Pixels) -> Pixels:
+        """In one of the eight orientations."""
+        if not self.turn:
+            return pixels
+        if rng.integers(2):
+            pixels = pixels[:, ::-1]
+        return np.rot90(pixels, int(rng.integers(4)))
+
+    def _recoloured(self, rng: np.random.Generator, clean: FloatImage) -> FloatImage:
+        """Other colours: channels in another order, gamma, gains, saturation 0.5 to 2."""
+        if not self.recolour or clean.shape[-1] != 3 or rng.uniform() >= self.recolour:
+            return clean
+        white = max(float(clean.max()), 1e-6)
+        colours = clean[..., rng.permutation(3)] / np.float32(white)
+        colours = colours ** np.float32(np.exp(rng.uniform(-0.4, 0.4)))
+        colours = colours * rng.uniform(0.6, 1, 3).astype(np.float32)
+        luma = to_ycc(colours)[..., :1]
+        colours = luma + (colours - luma) * np.float32(np.exp(rng.uniform(-0.7, 0.7)))
+        return np.asarray(np.clip(colours, 0, 1) * np.float32(white), np.float32)
+
+    def _cut(
+        self,
+        rng: np.random.Generator,
+        pixels: Pixels,
+        patch: int,
+        enlarged: tuple[float, float] | None = None,
+    ) -> Pixels:
         """A square patch, now and then of a picture scaled down, for detail of all sizes.
 
-        A picture smaller than the patch is scaled up: smooth, but better than leaving it out.
+        With ``enlarged``, of a picture scaled up by a factor of that range: as soft as a camera's
+        full-size picture. A picture smaller than the patch is scaled up, too.
         """
         height, width = pixels.shape[:2]
         side = patch
-        if height * width > LARGE and rng.integers(2):
+        if enlarged is not None:
+            side = max(1, int(patch / rng.uniform(*enlarged)))
+        elif height * width > LARGE and rng.integers(2):
             side = int(patch / rng.uniform(self.smallest_scale, 1))
         side = min(side, height, width)
         top, left = rng.integers(height - side + 1), rng.integers(width - side + 1)

@@ -20,14 +20,18 @@ from nelu_cli.images.picture import rescale
 __all__ = [
     "SAMPLES",
     "ImageSet",
+    "Pair",
     "cache_dir",
     "find",
     "load_clean",
     "load_pixels",
+    "pairs_of",
 ]
 
 SAMPLES = "samples"
 """Photographs that come with scikit-image: something to try with, not a benchmark."""
+NOISY, CLEAN = "_real", "_mean"
+"""How the names of a pair end: one shot, and the mean of many."""
 _SAMPLE_FILES = ("astronaut.png", "camera.png", "chelsea.png", "coffee.png", "motorcycle_left.png")
 
 
@@ -37,6 +41,25 @@ class ImageSet:
 
     name: str
     paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A noisy photograph and its clean counterpart."""
+
+    name: str
+    noisy: Path
+    clean: Path
+
+
+def pairs_of(images: ImageSet) -> tuple[Pair, ...]:
+    """The pairs ``NAME_real`` and ``NAME_mean`` of a set; none if it has no such names."""
+    by_stem = {path.with_suffix("").as_posix(): path for path in images.paths}
+    return tuple(
+        Pair(path.stem.removesuffix(NOISY), path, by_stem[stem.removesuffix(NOISY) + CLEAN])
+        for stem, path in by_stem.items()
+        if stem.endswith(NOISY) and stem.removesuffix(NOISY) + CLEAN in by_stem
+    )
 
 
 def cache_dir() -> Path:

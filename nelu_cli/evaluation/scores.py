@@ -216,7 +216,7 @@ def evaluate(
     sigmas: Sequence[float],
     *,
     channels: int = 1,
-    noise: NoiseKind = "gaussian",
+    noise: NoiseKind = "white",
     seed: int = 0,
     limit: int | None = None,
     progress: Callable[[int], None] | None = None,
@@ -239,11 +239,12 @@ def evaluate(
     advance = progress or (lambda amount: None)
     scores: list[Score] = []
     for path, image in zip(paths, labels(paths), strict=True):
-        clean = datasets.load_clean(path, channels)
-        if min(clean.shape[:2]) < SSIM_SIDE:
+        picture = datasets.load_clean(path, channels)
+        if min(picture.shape[:2]) < SSIM_SIDE:
             raise DatasetError(f"{path}: SSIM needs at least {SSIM_SIDE}×{SSIM_SIDE} pixels")
         for sigma in sigmas:
-            noisy = add_noise(clean, noise, sigma, noise_seed(path.name, sigma, seed))
+            seed_here = noise_seed(path.name, sigma, seed)
+            clean, noisy = add_noise(picture, noise, sigma, seed_here)
             here = [Score(NOISY, sigma, image, psnr(clean, noisy), ssim(clean, noisy))]
             estimates = {}
             for method in methods:

@@ -157,7 +157,7 @@ def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> 
     for path in images.paths:
         clean = datasets.load_clean(path, 1)
         seed = noise_seed(path.name, config.sigma255, config.seed)
-        noisy = add_noise(clean, "gaussian", config.sigma255, seed)
+        _, noisy = add_noise(clean, "white", config.sigma255, seed)
         tensor = torch.from_numpy(noisy[..., 0])[None, None]
         for name, (denoise, stride) in denoisers.items():
             estimates = _estimates(denoise, tensor, stride, config.seed)

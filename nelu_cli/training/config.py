@@ -1,0 +1,127 @@
+"""What decides the result of a training run."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from nelu_cli.errors import TrainingError
+from nelu_cli.noise import NoiseMix
+from nelu_cli.training.optimizers import OptimizerName
+from nelu_cli.training.processes import world
+
+__all__ = ["Loss", "Precision", "Schedule", "TrainConfig"]
+
+Loss = Literal["scaled-mse", "rmse", "mse", "l1", "log-mse"]
+Schedule = Literal["cooldown", "paper"]
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the result of a run, beside the network's own config."""
+
+    data: tuple[str, ...] = ("cbsd432",)
+    validate: str | None = None
+    """Name of the validation set; without one, the pictures held out of training."""
+    hold_out: int = 10
+    """Keep every n-th picture of each set out of training; 0 keeps none out."""
+    noise: str = "white"
+    """Kinds of noise and their shares, see :class:`nelu_cli.noise.NoiseMix`."""
+    sigma255: tuple[float, float] = (0.0, 120.0)
+    """Levels of the white noise; the other kinds have levels of their own."""
+    sigma_power: float = 1.0
+    """σ is the lower end plus a share uᵖ of the range, u uniform: above 1, small σ are commoner."""
+    contrast: tuple[float, float] = (1.0, 1.0)
+    """Clean patches are multiplied by a factor from this range before noise is added."""
+    smallest_scale: float = 0.5
+    recolour: float = 0.0
+    """Share of the patches whose colours are changed."""
+    loss: Loss = "scaled-mse"
+    steps: int | None = None
+    minutes: float | None = 60.0
+    batch: int = 8
+    patch: int = 128
+    final_patch: int = 128
+    """Side of the patches in the last fifth of a run, at the same number of pixels a step."""
+    optimizer: OptimizerName = "muon"
+    lr: float = 2e-3
+    schedule: Schedule = "cooldown"
+    warm_up: int = 200
+    cooldown: float = 0.4
+    """Share of the run over which the learning rate falls from ``lr`` to 0 (half a cosine)."""
+    epsilon: float = 1e-8
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    """The last three: of AdamW."""
+    clip: float = 1.0
+    """Largest norm of a step's gradient; 0 for no limit."""
+    precision: Precision = "float32"
+    """Of the network's convolutions; weights, averages and optimizer are float32 in any case."""
+    ema: float = 0.999
+    turn: bool = True
+    """Flip and turn the patches at random."""
+    seed: int = 0
+    validate_every: int = 1000
+    validation_sigmas: tuple[int, ...] = (15, 25, 50)
+    note: str = ""
+    """What the record in the weights says of how they were made, beside the command."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # lists when read from JSON
+            value = getattr(self, entry.name)
+            if isinstance(value, list):
+                object.__setattr__(self, entry.name, tuple(value))
+        if (self.steps is None) == (self.minutes is None):
+            raise TrainingError("give either a number of steps or a number of minutes")
+        if (self.steps or self.minutes or 0) <= 0:
+            raise TrainingError("the length of a run must be positive")
+        if not 0 <= self.sigma255[0] <= self.sigma255[1]:
+            raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
+        NoiseMix.parse(self.noise)
+        if not 0 <= self.recolour <= 1:
+            raise TrainingError(f"recolour {self.recolour}: a share from 0 to 1")
+        if not 0 < self.contrast[0] <= self.contrast[1]:
+            raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
+        if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch:
+            raise TrainingError("batch ≥ 1 and final patch ≥ patch ≥ 8 are needed")
+        if not (0 < self.lr < math.inf and 0 < self.sigma_power < math.inf):
+            raise TrainingError("lr and sigma power must be numbers above 0")
+        if not (0 <= self.clip < math.inf and 0 <= self.ema < 1 and 0 <= self.beta2 < 1):
+            raise TrainingError("clip must be 0 or above, ema and beta2 from 0 to below 1")
+        if self.validate_every < 1 or self.hold_out < 0 or self.hold_out == 1:
+            raise TrainingError("validate every ≥ 1 and a hold-out of 0 or from 2 up are needed")
+        for name, choices in (
+            ("loss", Loss),
+            ("schedule", Schedule),
+            ("optimizer", OptimizerName),
+            ("precision", Precision),
+        ):
+            if getattr(self, name) not in get_args(choices):
+                known = ", ".join(get_args(choices))
+                raise TrainingError(f"{name} {getattr(self, name)!r} is none of {known}")
+
+    @property
+    def chosen_by(self) -> tuple[int, ...]:
+        """The levels by which the best weights are chosen: none that training may not see."""
+        low, high = self.sigma255
+        inside = tuple(sigma for sigma in self.validation_sigmas if low <= sigma <= high)
+        return inside or (round((low + high) / 2),)
+
+    def progress(self, step: int, seconds: float) -> float:
+        """How much of the run is done, 0 to 1."""
+        return step / self.steps if self.steps else seconds / 60 / (self.minutes or 1)
+
+    def patch_and_batch(self, progress: float) -> tuple[int, int]:
+        """Side and number of the patches of a step."""
+        if progress < 0.8 or self.final_patch == self.patch:
+            return self.patch, self.batch
+        number = round(self.batch * (self.patch / self.final_patch) ** 2)
+        return self.final_patch, max(number, world())
+
+    def learning_rate(self, step: int, progress: float) -> float:
+        """Warm-up, then the schedule: flat with a final cooldown, or the paper's 300 epochs."""
+        rate = self.lr * min(1.0, (step + 1) / self.warm_up) if self.warm_up else self.lr
+        if self.schedule == "paper":  # ×0.7 after every 50 of 300 epochs
+            return rate * 0.7 ** int(progress * 6)
+        falling = max(0.0, (progress - 1) / self.cooldown + 1) if self.cooldown else 0.0
+        return rate * 0.5 * (1 + math.cos(math.pi * min(falling, 1.0)))

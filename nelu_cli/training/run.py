@@ -1,0 +1,287 @@
+"""One training run: network, optimizer, averages, and the files of its folder."""
+
+import json
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+
+from nelu_cli import checkpoints
+from nelu_cli.atomic import atomic_file
+from nelu_cli.checkpoints import TrainingRecord
+from nelu_cli.data.patches import Batch, PatchSource, load_pictures
+from nelu_cli.data.sets import ImageSet, find
+from nelu_cli.errors import TrainingError
+from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock, build
+from nelu_cli.networks.symmetry import Symmetry
+from nelu_cli.noise import NoiseMix
+from nelu_cli.training.config import Loss, TrainConfig
+from nelu_cli.training.optimizers import parameter_optimizers
+from nelu_cli.training.processes import rank, world
+from nelu_cli.training.validation import REAL, Validation, validation_psnr
+
+__all__ = ["Run", "forget_after", "go_on", "load_run"]
+
+
+def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
+    error = estimate - batch.clean
+    if kind == "l1":
+        return error.abs().mean()
+    per_sample = error.square().mean((1, 2, 3))
+    if kind == "log-mse":
+        return 0.1 * (per_sample + 1e-6).log().mean()
+    if kind == "rmse":  # every sample pulls alike, at any level and however hard the picture is
+        return (per_sample / batch.contrast.square() + 1e-8).sqrt().mean()
+    if kind == "scaled-mse":  # in full contrast, and so that no level drowns the others
+        level = batch.sigma255 / batch.contrast
+        per_sample = per_sample / batch.contrast.square() * 255 / (level + 3)
+    return per_sample.mean()
+
+
+class Run:
+    """One training run: network, optimizer, averages, files."""
+
+    def __init__(
+        self, config: TrainConfig, network_config: Config, out: Path, data_dir: Path | None
+    ) -> None:
+        self.config, self.out = config, out
+        self.training, self.validation, self.unreadable = _load_data(
+            config, network_config.channels, data_dir
+        )
+        torch.manual_seed(config.seed)
+        self.network = build(network_config)
+        self.centred = [m for m in self.network.modules() if isinstance(m, ResidualBlock)]
+        for block in self.centred:
+            block.centre()
+        self.symmetry: Symmetry | None = None
+        if isinstance(network_config, DeepConfig) and network_config.symmetric:
+            self.symmetry = Symmetry(self.network)
+            self.symmetry.impose(self.network)
+        self.averaged = build(network_config)
+        self.averaged.load_state_dict(self.network.state_dict())
+        self.averaged.requires_grad_(False).eval()
+        self.optimizers = parameter_optimizers(
+            self.network,
+            config.optimizer,
+            config.lr,
+            config.epsilon,
+            beta2=config.beta2,
+            weight_decay=config.weight_decay,
+        )
+        self.model: nn.Module = self.network
+        if world() > 1:
+            self.model = nn.parallel.DistributedDataParallel(self.network)
+        self.step = 0
+        self.seconds = 0.0
+        self.best = -math.inf
+        self.latest: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ one step
+
+    def progress(self) -> float:
+        """How much of the run is done, 0 to 1, the same on every process."""
+        done = torch.tensor(self.config.progress(self.step, self.seconds), dtype=torch.float64)
+        if world() > 1:
+            dist.broadcast(done, 0)
+        return float(done)
+
+    def items(self, number: int) -> range:
+        """This process's share of a batch."""
+        return range(rank() * number // world(), (rank() + 1) * number // world())
+
+    def update(self, batch: Batch, progress: float) -> float:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.config.learning_rate(self.step, progress)
+        half = self.config.precision == "bfloat16"
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            estimate = self.model(batch.noisy)
+        loss = _loss(self.config.loss, estimate, batch)
+        self.network.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.symmetry:
+            parameters = self.network.named_parameters()
+            self.symmetry.average((n, p.grad) for n, p in parameters if p.grad is not None)
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        value = float(loss.detach())
+        if world() > 1:
+            mean = torch.tensor(value, dtype=torch.float64)
+            dist.all_reduce(mean)
+            value = float(mean) / world()
+        if not math.isfinite(value):
+            raise TrainingError(
+                f"the loss became {value} at step {self.step}; the last good state is in "
+                f"{self.out}: try a lower --lr"
+            )
+        with _interrupted_later():
+            for optimizer in self.optimizers:
+                optimizer.step()
+            for block in self.centred:
+                block.centre()
+            decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
+            with torch.no_grad():
+                pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
+                for average, value_now in pairs:
+                    average.lerp_(value_now, 1 - decay)
+            self.step += 1
+        return value
+
+    # ------------------------------------------------------------------ files
+
+    def validate(self, record: TrainingRecord) -> dict[str, float]:
+        chosen_by = self.config.chosen_by
+        sigmas = sorted({*self.config.validation_sigmas, *chosen_by})
+        self.latest = validation_psnr(self.averaged, self.validation, sigmas)
+        judged = [REAL] if REAL in self.latest else [str(sigma) for sigma in chosen_by]
+        mean = sum(self.latest[level] for level in judged) / len(judged)
+        if mean > self.best:
+            self.best = mean
+            self.save_weights("best", record)
+        return self.latest
+
+    def save_weights(self, name: str, record: TrainingRecord) -> None:
+        record = replace(
+            record,
+            steps=self.step,
+            hours=round(self.seconds / 3600, 3),
+            validation=dict(self.latest),
+            date=datetime.now(UTC).date().isoformat(),
+        )
+        weights = self.averaged.state_dict()
+        if self.symmetry:
+            self.symmetry.average(weights.items())  # rid of its roundings
+        checkpoints.save(self.out / f"{name}.safetensors", weights, self.network.config, record)
+
+    def save_state(self, name: str) -> None:
+        """Everything that an exact resume needs."""
+        tensors: dict[str, Tensor] = {}
+        for key, network in (("weights", self.network), ("ema", self.averaged)):
+            tensors |= {f"{key}.{n}": p.detach() for n, p in network.named_parameters()}
+        for optimizer in self.optimizers:
+            for n, p in self.network.named_parameters():
+                for key, value in optimizer.state.get(p, {}).items():
+                    tensors[f"optimizer.{n}/{key}"] = value
+        numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
+        metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
+        content = {key: tensor.contiguous() for key, tensor in tensors.items()}
+        with atomic_file(self.out / f"{name}.safetensors") as handle:
+            handle.write(safetensors.torch.save(content, metadata))
+
+    def load_state(self, name: str) -> None:
+        path = self.out / f"{name}.safetensors"
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                numbers = json.loads((file.metadata() or {})["nelu-training"])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            for key, network in (("weights", self.network), ("ema", self.averaged)):
+                network.load_state_dict(
+                    {n: tensors[f"{key}.{n}"] for n, _ in network.named_parameters()}
+                )
+            self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
+            self.best, self.latest = float(numbers["best"]), dict(numbers["latest"])
+            parameters = dict(self.network.named_parameters())
+            owner = {
+                p: optimizer
+                for optimizer in self.optimizers
+                for group in optimizer.param_groups
+                for p in group["params"]
+            }
+            for name, value in tensors.items():
+                if name.startswith("optimizer."):
+                    n, key = name.removeprefix("optimizer.").split("/")
+                    p = parameters[n]
+                    if value.shape == p.shape:  # in the memory layout of the parameter
+                        value = torch.empty_like(p).copy_(value)
+                    owner[p].state[p][key] = value
+        except (OSError, KeyError, RuntimeError, ValueError, safetensors.SafetensorError) as error:
+            raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
+
+
+@contextmanager
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait, so that a step is taken whole or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no signal comes here
+        return
+    waiting: list[int] = []
+    usual = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _load_data(
+    config: TrainConfig, channels: int, data_dir: Path | None
+) -> tuple[PatchSource, Validation, int]:
+    """What to train on, what to validate on, and how many pictures cannot be read."""
+    noise = NoiseMix.parse(config.noise)
+    sets, held_out, unreadable = [], [], 0
+    for name in config.data:
+        paths = find(name, data_dir).paths
+        keep = set(paths[:: config.hold_out]) if config.hold_out and len(paths) > 1 else set()
+        held_out += sorted(keep)
+        chosen = [path for path in paths if path not in keep]
+        pictures, failed = load_pictures(chosen, 3 if noise.needs_colour else channels)
+        sets.append(pictures)
+        unreadable += failed
+    named = config.validate and find(config.validate, data_dir)
+    images = named or ImageSet("held-out", tuple(held_out))
+    validation = Validation.load(images, channels, skip=not named)
+    if not validation.pictures:
+        raise TrainingError("nothing to validate on: name a set with --validate, or hold some out")
+    source = PatchSource(
+        sets,
+        config.sigma255,
+        config.sigma_power,
+        config.contrast,
+        config.smallest_scale,
+        config.seed,
+        noise,
+        turn=config.turn,
+        grey=channels == 1,
+        recolour=config.recolour,
+    )
+    return source, validation, unreadable + validation.unreadable
+
+
+def load_run(out: Path) -> tuple[TrainConfig, Config]:
+    """The configs of a run that was begun in ``out``."""
+    path = out / "config.json"
+    try:
+        text = json.loads(path.read_text())
+        family = PaperConfig if text["network"].pop("family") == "paper" else DeepConfig
+        return TrainConfig(**text["training"]), family(**text["network"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TrainingError(f"{path}: no run to resume here ({error})") from error
+
+
+def forget_after(log: Path, step: int) -> None:
+    """Drop what a run logged after the state from which it goes on."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
+    whole = (line for line in lines if line.endswith("}\n"))
+    with atomic_file(log) as handle:
+        handle.writelines(x.encode() for x in whole if json.loads(x)["step"] <= step)
+
+
+def go_on(run: Run, before: TrainConfig) -> None:
+    """Load the state to go on from: if the run is to be longer, that before its cooldown."""
+    run.load_state("state")
+    longer = run.progress() < before.progress(run.step, run.seconds)
+    if longer and (run.out / "stable.safetensors").exists():
+        best = run.best
+        run.load_state("stable")
+        run.best = best
