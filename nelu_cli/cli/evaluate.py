@@ -22,7 +22,18 @@ if TYPE_CHECKING:
 
     Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
 
-Noise = Literal["white", "poisson", "speckle", "uniform", "spatial"]
+Noise = Literal[
+    "white",
+    "poisson",
+    "speckle",
+    "uniform",
+    "spatial",
+    "camera",
+    "correlated",
+    "grain",
+    "scan",
+    "jpeg",
+]
 
 
 def evaluate(
