@@ -172,7 +172,7 @@ def test_other_levels_do_not_choose_the_weights_of_a_sigma_15_run(
 ) -> None:
     """The second validation is better on the mean of all levels, the first at 15."""
     measured = Mock(side_effect=[{"15": 30.0, "50": 20.0}, {"15": 29.9, "50": 25.0}])
-    monkeypatch.setattr(training, "validation_psnr", measured)
+    monkeypatch.setattr(training_run, "validation_psnr", measured)
     config = replace(
         config, sigma255=(15, 15), validation_sigmas=(15, 50), steps=8, validate_every=4
     )
