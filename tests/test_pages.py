@@ -311,3 +311,47 @@ def test_compare_refuses_in_one_line(nelu: Nelu, tmp_path: Path) -> None:
     assert not new.exists()
     assert nelu("compare", picture, picture, page, "--force", "--quiet") == (0, "", "")
     assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+# nelu denoise --report
+
+
+def test_denoise_reports_on_a_page(nelu: Nelu, tmp_path: Path) -> None:
+    for name in ("a.png", "deep/b.png", "old.png"):
+        save(scene(48, 64), tmp_path / "in" / name)
+    (tmp_path / "in" / "bad.png").write_bytes(b"no picture")
+    save(scene(48, 64), tmp_path / "out" / "old.png")
+    page = tmp_path / "page.html"
+    arguments = ("denoise", tmp_path / "in", tmp_path / "out", "--skip-existing", "--report", page)
+    status, out, err = nelu(*arguments, "--dry-run")
+    assert status == 1
+    assert not page.exists()
+    status, out, err = nelu(*arguments)
+    assert (status, out) == (1, "")
+    size = page.stat().st_size
+    assert err.splitlines()[-1] == f"{page}: 3 of 4 pictures, {size / 1e6:.1f} MB"
+    text = page.read_text("utf-8")
+    said = Page(text).said
+    for part in ("64×48 RGB uint8", "deep-color", "noise ", "existed already", "not a picture"):
+        assert part in said
+    assert re.findall(r'<th scope="col">(\w+)', text) == [
+        *("Picture", "File", "Size", "Noise", "Model", "Seconds")
+    ]
+    status, _, err = nelu(*arguments)
+    assert status == 1
+    assert err == f"nelu: {page}: exists already; --force replaces it\n"
+
+
+def test_a_report_needs_both_states(nelu: Nelu, tmp_path: Path) -> None:
+    picture, page = save(scene(), tmp_path / "a.png"), tmp_path / "page.html"
+    assert nelu("denoise", picture, picture, "--force", "--report", page) == (
+        2,
+        "",
+        f"nelu: {picture}: --report needs it before and after; keep both\n",
+    )
+    assert nelu("denoise", picture, "-", "--report", page) == (
+        2,
+        "",
+        "nelu: --report needs files, not standard input or output\n",
+    )
+    assert not page.exists()

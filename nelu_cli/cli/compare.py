@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nelu_cli.cli.page import check_page
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, NeluError, UsageError
 
@@ -74,18 +75,6 @@ def compare(
     return 1 if failed else 0
 
 
-def check_page(page: Path, taken: list[Path], *, force: bool) -> None:
-    """Refuse a page that would be no page, or replace something unasked."""
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{page}: a page is an HTML file; let its name end in .html")
-    if page.is_dir():
-        raise ImageError(f"{page}: is a folder, where a page should be written")
-    if any(page.exists() and path.exists() and page.samefile(path) for path in taken):
-        raise UsageError(f"{page}: the page needs a name of its own")
-    if page.exists() and not force:
-        raise ImageError(f"{page}: exists already; --force replaces it")
-
-
 def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], list[NeluError]]:
     """Name and files of each pair; and what is left over in either folder.
 
@@ -125,33 +114,19 @@ def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], lis
 
 def _compare(name: str, first: Path, second: Path, limit: int, budget: int) -> "Entry":
     from nelu_cli import images
-    from nelu_cli.images.picture import Refusal
-    from nelu_cli.pages import Entry, look_at
+    from nelu_cli.cli.page import looks_of
+    from nelu_cli.cli.reporting import picture_text
+    from nelu_cli.pages import Entry
 
-    before, after = (images.read(path, max_pixels=limit) for path in (first, second))
-    try:
-        looks = look_at(before, after, budget)
-    except Refusal as error:
-        raise ImageError(f"{second}: {error}") from error
-    return Entry(
-        name,
-        result=str(second),
-        picture=_describe(before),
-        noise=_noise(before),
-        looks=looks,
-    )
-
-
-def _describe(picture: "Picture") -> str:
-    """``512×512 RGB uint8``"""
-    height, width, channels = picture.pixels.shape[-3:]
-    pages = f", {len(picture.pixels)} pages," if picture.pixels.ndim == 4 else ""
-    kind = {1: "grey", 3: "RGB"}.get(channels, f"{channels} channels")
-    return f"{width}×{height}{pages} {kind} {picture.pixels.dtype}"
+    looks = looks_of(first, second, limit, budget)
+    header = images.probe(first, max_pixels=limit)
+    noise = _noise(images.read(first, max_pixels=limit))
+    return Entry(name, str(second), picture_text(header), noise, looks=looks)
 
 
 def _noise(picture: "Picture") -> str:
     """How noisy the picture is, by the model that would clean it."""
+    from nelu_cli.cli.reporting import noise_text
     from nelu_cli.runtime.models import choose_model, default_models
     from nelu_cli.runtime.noise_level import estimate_noise
 
@@ -159,6 +134,4 @@ def _noise(picture: "Picture") -> str:
         noise = estimate_noise(picture.pixels, choose_model(picture.pixels, default_models()))
     except NeluError:
         return ""
-    if picture.pixels.dtype.kind == "f":
-        return f"noise {noise:.3g}"
-    return f"noise {noise * 255 / picture.white:.1f}/255"
+    return noise_text(noise * 255 / picture.white, noise, str(picture.pixels.dtype))

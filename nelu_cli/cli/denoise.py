@@ -62,6 +62,13 @@ def denoise(
             help="Also draw how noisy the picture was, place by place (one picture only).",
         ),
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAGE.html",
+            help="Also make a page to look at: before and after of every picture.",
+        ),
+    ] = None,
     format: Annotated[
         str | None,
         typer.Option(
@@ -126,12 +133,13 @@ def denoise(
 
     nelu denoise noisy.png clean.png
 
-    nelu denoise photos/ clean/
+    nelu denoise photos/ clean/ --report page.html
 
     cat noisy.png | nelu denoise - - > clean.png
 
     Depth, transparency and metadata are kept. Existing files are not replaced unless you say so.
     """
+    from nelu_cli.cli.page import PageReport, check_report
     from nelu_cli.cli.reporting import Report, file_progress
     from nelu_cli.files.plan import plan_jobs
     from nelu_cli.files.queue import denoise_files
@@ -158,15 +166,19 @@ def denoise(
     plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
     if noise_map is not None:
         plan = plan.with_noise_map(noise_map, force=force)
+    page = None
+    if report is not None:
+        check_report(report, plan.jobs, force=force)
+        page = None if dry_run else PageReport(report, len(plan.jobs), settings.max_pixels)
     models = _prepare(model, device, precision, threads)
-    report = Report(quiet=quiet, json_lines=json_lines, total=plan.total)
+    teller = Report(quiet=quiet, json_lines=json_lines, total=plan.total, page=page)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
-    with file_progress(len(plan.jobs), console=report.console, quiet=hidden) as bar:
+    with file_progress(len(plan.jobs), console=teller.console, quiet=hidden) as bar:
         for problem in plan.problems:
-            report.add(problem)
-        report.add_all(denoise_files(plan.jobs, settings, models, bar))
-    report.summarize()
-    return report.outcome.exit_code
+            teller.add(problem)
+        teller.add_all(denoise_files(plan.jobs, settings, models, bar))
+    teller.summarize()
+    return teller.outcome.exit_code
 
 
 def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines: bool) -> None:

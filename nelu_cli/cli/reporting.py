@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from nelu_cli.files.records import Outcome, Record
 
 if TYPE_CHECKING:
+    from nelu_cli.cli.page import PageReport
     from nelu_cli.files.plan import Job
     from nelu_cli.files.queue import FileProgress
     from nelu_cli.images import Header
@@ -98,10 +99,13 @@ def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["Fil
 class Report:
     """Tells of every file as it is finished, and counts."""
 
-    def __init__(self, *, quiet: bool, json_lines: bool, total: int) -> None:
+    def __init__(
+        self, *, quiet: bool, json_lines: bool, total: int, page: "PageReport | None" = None
+    ) -> None:
         self.console = stderr_console()
         self.quiet = quiet
         self.json_lines = json_lines
+        self.page = page
         self.outcome = Outcome(total=total)
 
     def add(self, record: Record) -> None:
@@ -113,6 +117,8 @@ class Report:
             self.console.print(f"nelu: {record.error}", markup=False, style="red")
         elif not self.json_lines and not self.quiet:
             self.console.print(record_text(record), markup=False)
+        if self.page is not None:
+            self.page.add(record)
 
     def add_all(self, records: Generator[Record]) -> None:
         """Tell of one file after the other; after Ctrl-C, still of those that were decided."""
@@ -127,9 +133,13 @@ class Report:
                     self.add(record)
 
     def summarize(self) -> None:
-        """The counts, if there was more than one file."""
+        """The counts, if there was more than one file; and the page."""
         if self.outcome.interrupted or (self.outcome.total > 1 and not self.quiet):
             self.console.print(str(self.outcome), markup=False)
+        if self.page is not None:
+            said = self.page.write()
+            if not self.quiet:
+                self.console.print(said, markup=False)
 
 
 def picture_text(header: "Header") -> str:
