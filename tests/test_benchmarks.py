@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from benchmarks import scaling, speed, training
+from benchmarks import scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
@@ -64,3 +64,13 @@ def test_scaling_reports_time_and_memory(
     (row,) = json.loads(capfd.readouterr().out)["rows"]
     assert row["time per Mpx"] == 1
     assert 50 < row["peak, MiB"] < 5000
+
+
+@pytest.mark.filterwarnings("ignore")  # of numba's and scikit-learn's own making
+def test_all_solvers_of_the_square_root_lasso_find_the_optimum() -> None:
+    pytest.importorskip("skglm")
+    rows = sqrt_lasso.measure(30, 60, 0.3, rounds=1)
+    assert [row.method for row in rows] == ["sqrt_lasso", "cvxpy (Clarabel)", "skglm"]
+    assert rows[0].time_ratio == 1
+    assert rows[0].gap < 1e-9
+    assert all(row.gap < 1e-5 for row in rows)

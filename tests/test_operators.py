@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.autograd import backward, gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nelu_cli import operators
 from nelu_cli.operators import (
     AcceleratedNeLU,
     NeLU,
@@ -25,9 +24,11 @@ from nelu_cli.operators import (
     Solver,
     algorithm_1,
     algorithm_2,
+    energy,
     nelu,
     soft_threshold,
 )
+from nelu_cli.operators.window import WINDOW_FLOOR
 
 cvxpy: Any = importlib.import_module("cvxpy")  # its type hints are incomplete
 
@@ -250,7 +251,7 @@ bfloat16_cases = pytest.mark.parametrize(
 def test_bfloat16_is_float32_rounded_once_and_so_are_its_gradients(
     options: dict[str, Any], memory_format: torch.memory_format, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operators, "PIECE", 60)
+    monkeypatch.setattr(energy, "PIECE", 60)
     u = sparse(2, 12, 6, 5).bfloat16().contiguous(memory_format=memory_format)
     g = noise(2, 12, 6, 5, seed=3).bfloat16().contiguous(memory_format=memory_format)
     results = []
@@ -294,7 +295,7 @@ class LargestFloat32(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def test_no_float32_copy_of_the_whole_is_made(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operators, "PIECE", 1024)
+    monkeypatch.setattr(energy, "PIECE", 1024)
     u = sparse(1, 64, 32, 32).bfloat16().contiguous(memory_format=torch.channels_last)
     with LargestFloat32() as seen:  # type: ignore[no-untyped-call]
         backward(nelu(u.requires_grad_(), tau(1.4, 64), **options).sum())
@@ -362,7 +363,7 @@ def test_pieces_make_no_difference(
     u = sparse(2, 5, 6, 7).contiguous(memory_format=memory_format)
     whole = nelu(u, tau(1.3, 5), window=window)
     for entries in (1, 17, 60, 1000):
-        monkeypatch.setattr(operators, "PIECE", entries)
+        monkeypatch.setattr(energy, "PIECE", entries)
         torch.testing.assert_close(nelu(u, tau(1.3, 5), window=window), whole)
 
 
@@ -581,7 +582,7 @@ def windowed_by_hand(u: Tensor, lam: float, window: int) -> Tensor:
     active = u.abs() > lam * rho.sqrt()
     inactive = mean((u.square() * ~active).sum(0))
     taken = mean(lam**2 * active.sum(0).to(u.dtype))
-    rho = inactive / (1 - taken).clamp(min=operators.WINDOW_FLOOR)
+    rho = inactive / (1 - taken).clamp(min=WINDOW_FLOOR)
     return soft_threshold(u, lam * rho.sqrt())
 
 
@@ -796,3 +797,84 @@ def test_the_sign_of_tau_means_nothing() -> None:
     mirrored(u).square().sum().backward()
     assert mirrored.tau.grad is not None
     assert mirrored.tau.grad.count_nonzero() == 8
+
+
+# Newton's steps
+
+
+def newton_steps(u: Tensor, lam: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many steps Newton takes for one vector (d,)."""
+    steps = 0
+    usual = energy.split_energy
+
+    def counted(*arguments: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal steps
+        steps += 1
+        return usual(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(energy, "split_energy", counted)
+        nelu(u[None], lam)
+    return steps
+
+
+def test_newton_ends_after_d_plus_1_steps_at_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few for noise, more for heavy tails, most where the entries fall geometrically."""
+    random = torch.Generator().manual_seed(0)
+    d, lams = 175, (0.08, 0.12, 0.3)
+    noise = torch.randn(60, d, generator=random, dtype=torch.float64)
+    tails = noise / torch.randn(60, d, generator=random, dtype=torch.float64)
+    falling = [base ** -torch.arange(d, dtype=torch.float64) for base in (1.05, 1.3, 2.0, 4.0)]
+    few, more, most = (
+        max(newton_steps(u, lam, monkeypatch) for u in vectors for lam in lams)
+        for vectors in (noise, tails, falling)
+    )
+    assert few <= 9 < more <= 17 < 50 < most <= d + 1
+    short = torch.tensor([1.0, 0.5, 0.25, 0.125], dtype=torch.float64)
+    assert all(newton_steps(short, lam, monkeypatch) <= 5 for lam in (0.5, 0.6, 0.7, 0.9))
+
+
+def test_newton_is_not_stopped_before_it_is_done() -> None:
+    """These take 109 and 130 steps."""
+    for base, lam in ((2.0, 0.0501), (3.0, 0.055)):
+        u = (base ** -torch.arange(400, dtype=torch.float64))[None]
+        taken = nelu(u, lam, removed=True)
+        right = nelu(u, lam, removed=True, solver="sort")
+        assert (taken - right).norm() <= 1e-9 * right.norm()
+
+
+# In other people's networks
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("layer", [NeLU(12), NeLU(12, window=3), AcceleratedNeLU(12)])
+def test_the_layers_take_and_give_any_float_type(layer: nn.Module, dtype: torch.dtype) -> None:
+    u = sparse(2, 12, 5, 4).to(dtype).requires_grad_()
+    z = layer(u)
+    assert (z.dtype, z.shape) == (dtype, u.shape)
+    backward(z.float().square().sum())
+    assert u.grad is not None
+    assert u.grad.isfinite().all()
+    exact = layer(u.detach().double())
+    assert (z - exact).norm() < 0.05 * exact.norm()
+
+
+def test_the_package_offers_the_layer() -> None:
+    from nelu_cli import NeLU as Layer
+    from nelu_cli import nelu as function
+
+    assert (Layer, function) == (NeLU, nelu)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own making
+@pytest.mark.parametrize("layer", [NeLU(30), AcceleratedNeLU(30)])
+def test_a_compiled_network_gives_the_same(layer: nn.Module) -> None:
+    network = nn.Sequential(nn.Linear(20, 30, bias=False), layer, nn.Linear(30, 5, bias=False))
+    compiled = torch.compile(network, backend="eager")
+    x = torch.randn(7, 20, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(compiled(x), network(x))
+    gradients = torch.autograd.grad(compiled(x).sum(), list(network.parameters()))
+    for found, right in zip(
+        gradients, torch.autograd.grad(network(x).sum(), list(network.parameters())), strict=True
+    ):
+        torch.testing.assert_close(found, right)
