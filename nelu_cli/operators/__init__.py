@@ -10,10 +10,11 @@ from nelu_cli.operators.dictionary import duality_gap, sqrt_lasso
 from nelu_cli.operators.energy import PIECE, lam_of_entries, squared_norms
 from nelu_cli.operators.exact import Solver, nelu, shrink
 from nelu_cli.operators.layers import AcceleratedNeLU, NeLU
-from nelu_cli.operators.window import WindowMeans, window_quotient, window_sums
+from nelu_cli.operators.window import WINDOW_FLOOR, WindowMeans, window_quotient, window_sums
 
 __all__ = [
     "PIECE",
+    "WINDOW_FLOOR",
     "AcceleratedNeLU",
     "NeLU",
     "Proximal",
