@@ -38,7 +38,7 @@ def measure(name: str, megapixels: float, rounds: int, threads: int) -> dict[str
 
     def by_torch() -> object:
         with torch.inference_mode():
-            return checkpoint.network(torch.from_numpy(noisy))
+            return checkpoint.network.denoise(torch.from_numpy(noisy))
 
     def by_onnxruntime() -> object:
         return session.run(None, {"noisy": noisy})

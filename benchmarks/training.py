@@ -2,7 +2,8 @@
 
     python -m benchmarks.training
 
-The default settings of each network on synthetic pictures in memory. Patches are cut in a thread
+The default settings of each network on synthetic pictures in memory, in float32 and in bfloat16
+(autocast; weights and optimizers are float32), step by step in turns. Patches are cut in a thread
 of their own during training; here the time to cut them is measured by itself, as "data".
 """
 
@@ -16,9 +17,8 @@ import torch
 from torch import nn
 
 from benchmarks.common import parser, picture, show
-from nelu_cli.cli.train import DEFAULTS
 from nelu_cli.data.patches import PatchSource
-from nelu_cli.networks import FLAGSHIP, Config, PaperConfig, build
+from nelu_cli.networks import FLAGSHIP, Config, PaperConfig, build, family
 from nelu_cli.training import TrainConfig
 from nelu_cli.training.optimizers import parameter_optimizers
 
@@ -30,19 +30,23 @@ NETWORKS: dict[str, Config] = {
 }
 
 
-def measure(network_config: Config, steps: int) -> dict[str, Any]:
-    config = TrainConfig(**DEFAULTS[network_config.family])
+def measure(network_config: Config, steps: int) -> list[dict[str, Any]]:
+    """A row for each precision."""
+    usual: dict[str, Any] = {**family(network_config.family).recipes["nelu"].training}
+    config = TrainConfig(**usual)
     pictures = [picture(0.15, network_config.channels) for _ in range(8)]
     source = PatchSource([pictures], config.sigma255, 1.0, (1.0, 1.0), 0.5, 0)
     torch.manual_seed(0)
     network = build(network_config)
     optimizers = parameter_optimizers(network, config.optimizer, 1e-4, config.epsilon)
-    spent: list[list[float]] = []
-    for step in range(steps + 2):
+    spent: dict[str, list[list[float]]] = {"float32": [], "bfloat16": []}
+    for step, precision in itertools.product(range(steps + 2), spent):
         marks = [time.perf_counter()]
         batch = source.batch(step, range(config.batch), config.patch)
         marks.append(time.perf_counter())
-        loss = nn.functional.mse_loss(network(batch.noisy), batch.clean)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            noise = network(batch.noisy)
+        loss = nn.functional.mse_loss(batch.noisy - noise, batch.clean)
         marks.append(time.perf_counter())
         network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -50,26 +54,38 @@ def measure(network_config: Config, steps: int) -> dict[str, Any]:
         for optimizer in optimizers:
             optimizer.step()
         marks.append(time.perf_counter())
-        spent.append([after - before for before, after in itertools.pairwise(marks)])
-    data, forward, backward, update = (median(part) for part in zip(*spent[2:], strict=True))
-    whole = forward + backward + update  # patches are cut meanwhile
-    return {
-        "batch": f"{config.batch} × {config.patch}²",
-        "steps/s": 1 / whole,
-        "Mpx/s": config.batch * config.patch**2 / 1e6 / whole,
-        "forward": forward / whole,
-        "backward": backward / whole,
-        "optimizer": update / whole,
-        "data": data / whole,
-    }
+        spent[precision].append([after - before for before, after in itertools.pairwise(marks)])
+    rows: list[dict[str, Any]] = []
+    for precision, parts in spent.items():
+        data, forward, backward, update = (median(part) for part in zip(*parts[2:], strict=True))
+        whole = forward + backward + update  # patches are cut meanwhile
+        rows.append(
+            {
+                "precision": precision,
+                "batch": f"{config.batch} × {config.patch}²",
+                "steps/s": 1 / whole,
+                "to float32": 1 / whole / rows[0]["steps/s"] if rows else 1.0,
+                "Mpx/s": config.batch * config.patch**2 / 1e6 / whole,
+                "forward": forward / whole,
+                "backward": backward / whole,
+                "optimizer": update / whole,
+                "data": data / whole,
+            }
+        )
+    return rows
 
 
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--steps", type=int, default=15)
     chosen = options.parse_args()
-    rows = [{"network": n} | measure(config, chosen.steps) for n, config in NETWORKS.items()]
-    formats = {"network": "", "batch": "", "steps/s": ".2f", "Mpx/s": ".3f"}
+    rows = [
+        {"network": name} | row
+        for name, config in NETWORKS.items()
+        for row in measure(config, chosen.steps)
+    ]
+    formats = {"network": "", "precision": "", "batch": "", "steps/s": ".2f", "to float32": ".2f"}
+    formats |= {"Mpx/s": ".3f"}
     formats |= dict.fromkeys(("forward", "backward", "optimizer", "data"), ".0%")
     show(f"{torch.get_num_threads()} threads", rows, chosen.json, formats)
 

@@ -17,16 +17,13 @@ import torch
 from torch import Tensor
 
 from nelu_cli.atomic import atomic_file
-from nelu_cli.errors import CheckpointError
-from nelu_cli.networks import Config, DeepConfig, Network, PaperConfig, build
+from nelu_cli.errors import CheckpointError, UsageError
+from nelu_cli.networks import Config, Network, build, family
 
 __all__ = ["Checkpoint", "TrainingRecord", "bundled", "load", "read_header", "resolve", "save"]
 
 SCHEMA = 1
 SUFFIX = ".safetensors"
-_FAMILIES: dict[str, type[PaperConfig] | type[DeepConfig]] = {
-    config.family: config for config in (PaperConfig, DeepConfig)
-}
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,7 @@ def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
                 f"{path}: written in schema {schema}, this version of nelu reads {SCHEMA}; "
                 "upgrade nelu or train again"
             )
-        config = _FAMILIES[description["network"]](**description["config"])
+        config: Config = family(description["network"]).config(**description["config"])
         known = {entry.name for entry in fields(TrainingRecord)}
         record = {name: value for name, value in description["record"].items() if name in known}
         record["data"] = tuple(map(str, record.get("data", ())))
@@ -148,6 +145,8 @@ def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:
         levels = record.get("validation", {})
         record["validation"] = {str(level): float(psnr) for level, psnr in levels.items()}
         return config, TrainingRecord(**record)
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}; install the package that brings it") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         fault = f"{type(error).__name__}: {error}"
         raise CheckpointError(f"{path}: its description is damaged ({fault})") from error

@@ -47,13 +47,15 @@ def test_strided_convolutions_are_the_network_of_one_grid() -> None:
     network = build(PaperConfig(filters=20, kernel=5, stride=3, signed=True, pass_through=True))
     assert isinstance(network, PaperAutoencoder)
     image = torch.rand(1, 1, 32, 41)
-    expected = network.forward_strided(image)
+    expected = network.denoise_strided(image)
     torch.testing.assert_close(speed.strided_convolutions(network)(image), expected)
 
 
 def test_the_parts_of_a_training_step_add_up() -> None:
-    row = training.measure(DeepConfig(widths=(4,), blocks=(0,)), steps=1)
-    assert row["forward"] + row["backward"] + row["optimizer"] == pytest.approx(1)
+    rows = training.measure(DeepConfig(widths=(4,), blocks=(0,)), steps=1)
+    assert [row["precision"] for row in rows] == ["float32", "bfloat16"]
+    for row in rows:
+        assert row["forward"] + row["backward"] + row["optimizer"] == pytest.approx(1)
 
 
 def test_scaling_reports_time_and_memory(

@@ -230,7 +230,7 @@ def test_damaged_json(path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"network": "unet"}, "unet"),
+        ({"network": ["deep"]}, "unhashable"),
         ({"config": {"colour": True}}, "colour"),
         ({"config": {"channels": 2}}, "channels must be 1 or 3"),
         ({"config": {"channels": 1.0}}, "channels must be whole numbers"),
@@ -246,6 +246,11 @@ def test_damaged_description(path: Path, changes: dict[str, Any], reason: str) -
     message = fault(path)
     assert "its description is damaged" in message
     assert reason in message
+
+
+def test_an_unknown_network_is_named(path: Path) -> None:
+    describe(path, lambda text: text.update(network="unet"))
+    assert "there is no network 'unet' here; there are paper, deep; install" in fault(path)
 
 
 def test_a_description_of_a_huge_network_costs_nothing(path: Path) -> None:

@@ -220,8 +220,8 @@ def test_all_shifts_are_the_dense_network(pictures: Path, weights: tuple[str, st
     network = checkpoints.load(weights[1]).network
     assert isinstance(network, PaperAutoencoder)
     image = torch.rand(1, 1, 24, 31, generator=torch.Generator().manual_seed(0))
-    estimates = natural._estimates(network.forward_strided, image, 2, seed=0)
-    dense = network(image)[0, 0].numpy()
+    estimates = natural._estimates(network.denoise_strided, image, 2, seed=0)
+    dense = network.denoise(image)[0, 0].numpy()
     inside = (slice(8, -8), slice(8, -8))
     np.testing.assert_allclose(estimates[-1][inside], dense[inside], atol=1e-5)
 

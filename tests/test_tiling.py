@@ -151,7 +151,7 @@ def test_progress_counts_tiles() -> None:
         lambda x: x,
         tiles,
         lambda region: image[(..., *region)],
-        lambda core, before, after: None,
+        lambda core, result: None,
         lambda done, total: steps.append((done, total)),
     )
     assert steps == [(k, 6) for k in range(1, 7)]

@@ -321,7 +321,7 @@ def test_training_keeps_a_network_symmetric(config: TrainConfig, tmp_path: Path)
     train(config, network, tmp_path / "on", start_from=tmp_path / "run/last.safetensors")
     free = replace(network, symmetric=False)
     train(config, free, tmp_path / "free", start_from=tmp_path / "run/last.safetensors")
-    with pytest.raises(TrainingError, match=r"free.*: is not symmetric; add --no-symmetry"):
+    with pytest.raises(TrainingError, match=r"free.*: is not symmetric; leave out --symmetry"):
         train(config, network, tmp_path / "x", start_from=tmp_path / "free/last.safetensors")
 
 
@@ -470,15 +470,24 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--network", "wide"], "--network is one of"),
+        (["--network", "wide"], "there is no network 'wide' here; there are paper, deep"),
         (["--steps", "1", "--minutes", "1"], "not both"),
         (["--sigma", "loud"], "--sigma loud: give a number such as 15, or a range such as 0-120"),
         (["--network", "deep", "--widths", "a,b"], "whole numbers separated by commas"),
-        (["--network", "deep", "--recipe", "paper"], "--recipe paper is for --network paper"),
+        (
+            ["--network", "deep", "--recipe", "paper"],
+            "--recipe paper is not one of --network deep, which has nelu",
+        ),
+        (["--widths", "8,8"], "--widths is not an option of --network paper; leave it out"),
+        (["--symmetry"], "--symmetry is not an option of --network paper; leave it out"),
+        (
+            ["--network", "deep", "--decode"],
+            "--pass-through/--decode is not an option of --network deep; leave it out",
+        ),
         (["--network", "deep", "--window", "4"], "the window must be odd"),
         (["--network", "deep", "--hidden", "8,8"], "widths and hidden must be as many"),
         (["--channels", "2"], "channels must be 1 or 3, not 2"),
-        (["--activation", "tanh"], "activation 'tanh'?"),
+        (["--activation", "tanh"], "the activation is one of nelu, nelu-unrolled, relu"),
     ],
 )
 def test_wrong_options_exit_with_2(
@@ -564,7 +573,8 @@ def test_without_averaging_or_clipping_the_weights_are_those_of_plain_adamw(
     plain = torch.optim.AdamW(
         mirror.network.parameters(), rate, betas=(0.9, 0.9), eps=1e-8, weight_decay=0.1
     )
-    training_run._loss(config.loss, mirror.network(batch.noisy), batch).backward()  # type: ignore[no-untyped-call]
+    clean = mirror.network.denoise(batch.noisy)
+    training_run._loss(config.loss, clean, batch).backward()  # type: ignore[no-untyped-call]
     plain.step()
     for name, parameter in run.averaged.named_parameters():
         torch.testing.assert_close(parameter, mirror.network.get_parameter(name).detach())

@@ -73,10 +73,9 @@ def _origin(header: "Header") -> dict[str, str]:
 
 def _everything(header: "Header") -> dict[str, Any]:
     from nelu_cli import checkpoints
-    from nelu_cli.networks import DeepAutoencoder
 
     network = checkpoints.load(header.path).network
-    entry = {
+    return {
         "name": header.name,
         "file": str(header.path),
         "bytes": header.path.stat().st_size,
@@ -84,7 +83,5 @@ def _everything(header: "Header") -> dict[str, Any]:
         "network": header.config.family,
         "config": asdict(header.config),
         "record": asdict(header.record),
+        **network.facts(),
     }
-    if isinstance(network, DeepAutoencoder):
-        entry["tau"] = network.thresholds()  # of each scale, one for each channel
-    return entry

@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,42 +12,23 @@ import typer
 from nelu_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from nelu_cli.networks import Config
+    from nelu_cli.networks import Config, Recipe
     from nelu_cli.training import Event, TrainConfig
 
-NETWORKS = ("paper", "deep")
-RECIPES = ("nelu", "paper")
-
-# What made the bundled weights, and the paper's own way; options on the command line go first.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "deep": {"sigma255": (0.0, 120.0)},
-    "paper": {"sigma255": (15.0, 15.0), "loss": "mse", "patch": 64, "final_patch": 64},
-    "paper, --recipe paper": {
-        "sigma255": (15.0, 15.0),
-        "loss": "mse",
-        "batch": 1,
-        "optimizer": "adamw",
-        "lr": 2e-2,
-        "schedule": "paper",
-        "epsilon": 1e-3,
-        "beta2": 0.999,
-        "weight_decay": 0.01,
-        "clip": 0.0,
-        "ema": 0.0,
-        "turn": False,
-        "warm_up": 0,
-        "cooldown": 0.0,
-        "smallest_scale": 1.0,
-        "note": "the paper's recipe, but not on the Waterloo Exploration set, which is not to be "
-        "had, and its 300 epochs are the length of the run, whatever that is",
-    },
+_OPTIONS = {  # by the fields of a network's config, where they are not called alike
+    "signed": "--signed/--nonnegative",
+    "pass_through": "--pass-through/--decode",
+    "symmetric": "--symmetry",
 }
 
 
 def train(
     context: typer.Context,
     network: Annotated[
-        str, typer.Option(help="paper (one hidden layer) or deep (multi-scale).")
+        str,
+        typer.Option(
+            help="paper (one hidden layer), deep (multi-scale), or one that another package brings."
+        ),
     ] = "paper",
     noise: Annotated[
         str | None,
@@ -100,11 +81,12 @@ def train(
     ] = "nelu",
     channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
     activation: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="nelu, nelu-unrolled (Algorithm 2), relu or soft; deep: nelu, nelu-kept or relu."
+            help="paper: nelu, nelu-unrolled (Algorithm 2) or relu; deep: nelu, nelu-kept or relu. "
+            "Default: nelu."
         ),
-    ] = "nelu",
+    ] = None,
     signed: Annotated[
         bool | None,
         typer.Option("--signed/--nonnegative", help="paper: may codes be negative? Ours: yes."),
@@ -135,9 +117,13 @@ def train(
         ),
     ] = None,
     symmetry: Annotated[
-        bool,
-        typer.Option(help="deep: treat a picture alike however it is turned or mirrored."),
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--symmetry/--no-symmetry",
+            help="deep: treat a picture alike however it is turned or mirrored. Default: no, as "
+            "the bundled weights do not.",
+        ),
+    ] = None,
     contrast: Annotated[
         str | None,
         typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
@@ -179,10 +165,6 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
     """Train a denoiser. Interrupt it at any time; --resume goes on exactly where it was."""
-    if network not in NETWORKS or recipe not in RECIPES:
-        raise UsageError(f"--network is one of {NETWORKS}, --recipe one of {RECIPES}")
-    if recipe == "paper" and network != "paper":
-        raise UsageError("--recipe paper is for --network paper")
     if steps is not None and minutes is not None:
         raise UsageError("give --steps or --minutes, not both")
     folder = out or Path("runs") / network
@@ -207,23 +189,21 @@ def train(
         "seed": seed,
         "validate_every": validate_every,
     }
-    length: dict[str, Any] = {"steps": steps, "minutes": minutes} if steps or minutes else {}
-    shape: dict[str, Any] = {"channels": channels, "activation": activation}
-    if network == "deep":
-        shape |= {"widths": _counts(widths), "hidden": _counts(hidden), "window": _counts(window)}
-        shape |= {"blocks": _counts(blocks), "decoder_blocks": _counts(decoder_blocks)}
-        shape |= {"symmetric": symmetry}
-        if blocks and not decoder_blocks:
-            shape["decoder_blocks"] = ()
-        if widths and not hidden:
-            shape["hidden"] = ()
-    else:
-        ours = recipe == "nelu"
-        shape |= {
-            "signed": ours if signed is None else signed,
-            "pass_through": ours if pass_through is None else pass_through,
-            "training_stride": None if ours else 1,
-        }
+    length: dict[str, Any] = {}
+    if steps is not None or minutes is not None:
+        length = {"steps": steps, "minutes": minutes}
+    shape: dict[str, Any] = {
+        "channels": channels,
+        "activation": activation,
+        "signed": signed,
+        "pass_through": pass_through,
+        "widths": _counts(widths),
+        "blocks": _counts(blocks),
+        "decoder_blocks": _counts(decoder_blocks),
+        "hidden": _counts(hidden),
+        "window": _counts(window),
+        "symmetric": symmetry,
+    }
     if resume:
         _refuse_changes(context)
     elif (folder / "config.json").exists():
@@ -231,7 +211,6 @@ def train(
 
     import torch
 
-    from nelu_cli.networks import FLAGSHIP, PaperConfig
     from nelu_cli.runtime.allocator import keep_freed_memory
     from nelu_cli.training import TrainConfig, load_run
 
@@ -242,12 +221,9 @@ def train(
         config, network_config = load_run(folder)
         config = replace(config, **length)
     else:
-        try:
-            base = FLAGSHIP if network == "deep" else PaperConfig()
-            network_config = replace(base, **{k: v for k, v in shape.items() if v is not None})
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        chosen = DEFAULTS["paper, --recipe paper" if recipe == "paper" else network] | length
+        start = _recipe(network, recipe)
+        network_config = _shaped(network, start.config, shape)
+        chosen = {**start.training, **length}
         chosen |= {name: value for name, value in given.items() if value is not None}
         if patch and not final_patch:
             chosen["final_patch"] = patch
@@ -256,6 +232,32 @@ def train(
         config = TrainConfig(**chosen)
     command = shlex.join(["nelu", *context.obj])
     _run(config, network_config, folder, data_dir, resume, start_from, command, quiet)
+
+
+def _recipe(network: str, recipe: str) -> "Recipe":
+    from nelu_cli.networks import family
+
+    recipes = family(network).recipes
+    if recipe not in recipes:
+        known = ", ".join(recipes)
+        raise UsageError(f"--recipe {recipe} is not one of --network {network}, which has {known}")
+    return recipes[recipe]
+
+
+def _shaped(network: str, config: "Config", shape: dict[str, Any]) -> "Config":
+    """The config with the options that were given; each must be one of the network's own."""
+    from nelu_cli.networks import family
+
+    given = {name: value for name, value in shape.items() if value is not None}
+    own = {entry.name for entry in fields(config)}
+    for name in given:
+        if name not in own:
+            option = _OPTIONS.get(name, "--" + name.replace("_", "-"))
+            raise UsageError(f"{option} is not an option of --network {network}; leave it out")
+    try:
+        return family(network).shaped(config, given)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def _run(

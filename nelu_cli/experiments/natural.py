@@ -148,9 +148,9 @@ def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> 
         checkpoint = load(name)
         network = checkpoint.network
         if isinstance(network, PaperAutoencoder):
-            denoisers[checkpoint.name] = (network.forward_strided, network.config.stride)
+            denoisers[checkpoint.name] = (network.denoise_strided, network.config.stride)
         else:
-            denoisers[checkpoint.name] = (network, network.stride)
+            denoisers[checkpoint.name] = (network.denoise, network.stride)
     images = find_images(config.dataset, config.data_dir, config.images)
     share = 1 / len(images.paths) / len(denoisers)
     scores: dict[str, list[list[float]]] = {name: [] for name in denoisers}

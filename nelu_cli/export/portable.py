@@ -6,6 +6,7 @@ said once more, plainly, for pictures of any size; tests hold the two together.
 """
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,22 @@ __all__ = ["portable"]
 
 
 def portable(network: Network) -> nn.Module:
-    """The network as a module that can be traced; maps (B, C, H, W) to the same.
+    """The network as a module that can be traced; maps noisy pictures to clean ones.
 
     A family that is not known here is taken as it is: if it is made of ordinary layers, that works.
     """
-    make = _FAMILIES.get(network.config.family)
-    return copy.deepcopy(network) if make is None else make(network)
+    return _FAMILIES.get(network.config.family, _AsItIs)(network)
+
+
+class _AsItIs(nn.Module):
+    """The picture less what the network finds in it."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.network.denoise(image)
 
 
 class _PlainNeLU(nn.Module):
@@ -164,4 +175,7 @@ def _continued(image: Tensor, dim: int, edge: int, stride: int) -> Tensor:
     return image.index_select(dim, torch.where(fits, mirrored, repeated).clamp(0, length - 1))
 
 
-_FAMILIES = {"deep": _PortableDeep, "paper": _PortablePaper}
+_FAMILIES: dict[str, Callable[[Network], nn.Module]] = {
+    "deep": _PortableDeep,
+    "paper": _PortablePaper,
+}

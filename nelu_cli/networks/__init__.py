@@ -1,6 +1,6 @@
-"""Denoising networks, one file a family."""
+"""Denoising networks, one file a family. A new one takes a line in ``registry``."""
 
-from nelu_cli.networks.base import Network
+from nelu_cli.networks.base import Config, Memory, Network
 from nelu_cli.networks.deep import (
     FLAGSHIP,
     DeepAutoencoder,
@@ -9,26 +9,26 @@ from nelu_cli.networks.deep import (
     hidden_channels,
     is_idle,
 )
+from nelu_cli.networks.family import Family, Recipe
 from nelu_cli.networks.paper import PaperActivation, PaperAutoencoder, PaperConfig
+from nelu_cli.networks.registry import build, family, family_names
 
 __all__ = [
     "FLAGSHIP",
     "Config",
     "DeepAutoencoder",
     "DeepConfig",
+    "Family",
+    "Memory",
     "Network",
     "PaperActivation",
     "PaperAutoencoder",
     "PaperConfig",
+    "Recipe",
     "ResidualBlock",
     "build",
+    "family",
+    "family_names",
     "hidden_channels",
     "is_idle",
 ]
-
-Config = PaperConfig | DeepConfig
-
-
-def build(config: Config) -> Network:
-    """The network of a config, with fresh random weights."""
-    return PaperAutoencoder(config) if isinstance(config, PaperConfig) else DeepAutoencoder(config)

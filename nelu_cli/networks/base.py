@@ -1,20 +1,19 @@
 """What every denoising network promises, and the checks that their configs share.
 
-Every network maps (B, C, H, W) of any size to the same shape and has
-
-- ``config``: the frozen dataclass that rebuilds it,
-- ``stride``: tiles that start at multiples of it give the result of the whole picture,
-- ``halo``: no output pixel depends on input pixels farther away than this; a multiple of stride.
-
 What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalisation layers,
 saturating activations, products of features, clamps.
 """
 
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import Field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor, nn
 
-__all__ = ["Network", "check", "check_counts"]
+if TYPE_CHECKING:
+    from nelu_cli.networks.symmetry import Symmetry
+
+__all__ = ["Config", "Memory", "Network", "check", "check_counts"]
 
 LARGEST = 10_000
 """Of any count in a config: far above every use, so that a damaged file cannot ask for more."""
@@ -25,28 +24,90 @@ def check(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check_counts(name: str, least: int, *counts: object) -> None:
-    good = all(isinstance(count, int) and least <= count <= LARGEST for count in counts)
-    check(good, f"{name} must be whole numbers from {least} to {LARGEST}")
+def check_counts(name: str, least: int, *counts: object, most: int = LARGEST) -> None:
+    good = all(isinstance(count, int) and least <= count <= most for count in counts)
+    check(good, f"{name} must be whole numbers from {least} to {most}")
+
+
+class Config(Protocol):
+    """What rebuilds a network: a frozen dataclass of numbers, texts and tuples of them.
+
+    Its ``__post_init__`` raises ValueError for what cannot be, and bounds what would take long to
+    build: configs are read from files of any origin. Tuples may come as lists, from JSON.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    family: ClassVar[str]
+
+    @property
+    def channels(self) -> int:
+        """1: for any picture, channel by channel; 3: for colour pictures."""
+        ...
+
+
+class Memory(NamedTuple):
+    """Bytes that a pass takes: in any case, and for each pixel."""
+
+    fixed: int
+    per_pixel: int
 
 
 class Network(nn.Module):
-    """What the rest of the program knows of a network."""
+    """A map of pictures (B, C, H, W) of any size to the noise in them, of the same shape.
 
-    config: Any
+    The rest of the program knows no more of a network than what stands here.
+    """
+
+    config: Config
     stride: int
+    """Tiles that start at multiples of it give the result of the whole picture."""
     halo: int
+    """No result depends on input pixels farther away than this; a multiple of the stride."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """The noise in a picture, in the picture's own type: f(y) = y − noise(y)."""
+        raise NotImplementedError  # pragma: no cover
+
+    def denoise(self, image: Tensor) -> Tensor:
+        """The picture without its noise."""
+        noise: Tensor = self(image)
+        return image - noise
+
+    @property
+    def channels(self) -> int:
+        """1: for any picture, channel by channel; 3: for colour pictures."""
+        return self.config.channels
+
+    def working_memory(self, width: int) -> list[Memory]:
+        """What a pass over a tile of at most that width takes, without the tile and its noise.
+
+        Several, if each is enough. This one suits a few dozen channels at full size.
+        """
+        return [Memory(0, 1024)]
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a picture is treated alike however it is turned or mirrored.
+
+        Then one pass is the mean over the eight ways to look at it.
+        """
+        return False
+
+    def symmetry(self) -> "Symmetry | None":
+        """What keeps the weights so in training, for a network that is symmetric by its weights."""
+        return None
 
     def in_bfloat16(self) -> Self | None:
-        """A copy for inference that computes in bfloat16, the pixels and its result but for that.
+        """A copy for inference that computes in bfloat16, but for the pixels and its result.
 
         None if the network has no place where that would round the noise and not the picture.
         """
         return None
 
-    def forward(self, image: Tensor) -> Tensor:
-        raise NotImplementedError  # pragma: no cover
-
     def upgrade(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Tensors of an older file under today's names; those of today's files as they are."""
         return tensors
+
+    def facts(self) -> Mapping[str, object]:
+        """What else there is to say about the weights, for ``nelu models NAME --json``."""
+        return {}

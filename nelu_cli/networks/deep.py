@@ -2,22 +2,25 @@
 
 import copy
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, get_args
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nelu_cli.networks import rows
-from nelu_cli.networks.base import Network, check, check_counts
+from nelu_cli.networks.base import Memory, Network, check, check_counts
+from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import Strip
-from nelu_cli.networks.symmetry import ORIENTATIONS
+from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry
 from nelu_cli.operators import NeLU
 
 __all__ = [
+    "FAMILY",
     "FLAGSHIP",
     "DeepAutoencoder",
     "DeepConfig",
@@ -32,6 +35,10 @@ LEAST_ROWS = 8
 """… but at least so many rows."""
 FEW_STRIPS = 4
 """Where so many strips would do, one does it a little faster."""
+
+MOST_SCALES, MOST_BLOCKS = 8, 200
+"""In all; many more would take long to build, for a file that asks for them."""
+LARGEST_WINDOW = 99
 
 DeepActivation = Literal["nelu", "nelu-kept", "relu"]
 
@@ -64,21 +71,24 @@ class DeepConfig:
             object.__setattr__(self, "window", tuple(self.window))
         check_counts("channels", 1, self.channels)
         check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
+        check(len(self.widths) <= MOST_SCALES, f"there are at most {MOST_SCALES} scales")
         for blocks in self.sides:
             check(len(self.widths) == len(blocks) >= 1, "widths and blocks must be as many")
             check_counts("blocks", 0, *blocks)
+        check(sum(map(sum, self.sides)) <= MOST_BLOCKS, f"there are at most {MOST_BLOCKS} blocks")
         check(len(self.widths) == len(self.insides), "widths and hidden must be as many")
         check_counts("widths", 1, *self.widths)
         check_counts("hidden", 1, *self.hidden)
         check(len(self.windows) == len(self.widths), "there must be a window")
-        check_counts("window", 1, *self.windows)
+        check_counts("window", 1, *self.windows, most=LARGEST_WINDOW)
         check(all(window % 2 for window in self.windows), "the window must be odd")
         check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
-        check(self.activation in get_args(DeepActivation), f"activation {self.activation!r}?")
+        known = ", ".join(get_args(DeepActivation))
+        check(self.activation in get_args(DeepActivation), f"the activation is one of {known}")
         check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
         uneven = any(width % ORIENTATIONS for width in self.widths + self.insides)
         groups = not (self.symmetric and uneven)
-        check(groups, f"widths must be multiples of {ORIENTATIONS}, or use --no-symmetry")
+        check(groups, f"widths must be multiples of {ORIENTATIONS}, or leave out --symmetry")
 
     @property
     def sides(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -217,18 +227,18 @@ def _shuffled(cells: Tensor, cell: int) -> Tensor:
 
 
 class DeepAutoencoder(Network):
-    """x̂ = y − noise, the noise estimated by a bias-free auto-encoder with NeLU at each scale.
+    """The noise, estimated by a bias-free auto-encoder with NeLU at each scale.
 
     Pixel-unshuffle by 2; scales 1/2, 1/4 …; at each, residual blocks on the way down and up. At
     each scale a signed NeLU splits what the encoder found, u, into its sparse code NeLU(u), the
-    picture, and the rest, u − NeLU(u) = clip(u, ±λr), the noise. As the output is y − noise, it is
+    picture, and the rest, u − NeLU(u) = clip(u, ±λr), the noise. As the result is the noise, it is
     the rest that crosses to the decoder: the deep form of x̂ = y − D·(u − NeLU(u)). The noise level
     r is measured in the rest itself, around each position, and bounds it, so that no edge, however
     strong, can pass for noise. (``activation="nelu-kept"`` sends the code across instead: it
     learns more slowly, and the coarsest code tends to die.)
 
-    For any weights: f(c·y) = c·f(y) for c > 0, and f(y + b) = f(y) + b for any brightness b of
-    each channel.
+    For any weights, with f(y) = y − noise(y): f(c·y) = c·f(y) for c > 0, and f(y + b) = f(y) + b
+    for any brightness b of each channel.
     """
 
     config: DeepConfig
@@ -263,7 +273,7 @@ class DeepAutoencoder(Network):
         padded = pad_image(image, edge, edge + right, edge, edge + below)
         cells = F.pixel_unshuffle(padded, self.CELL).contiguous(memory_format=torch.channels_last)
         noise = F.pixel_shuffle(self.estimate_noise(cells), self.CELL)
-        return image - noise[..., :height, :width].to(image.dtype)
+        return noise[..., :height, :width].to(image.dtype)
 
     def estimate_noise(self, cells: Tensor) -> Tensor:
         """From (B, C·2², H/2, W/2) to the same."""
@@ -303,9 +313,10 @@ class DeepAutoencoder(Network):
         for noise, *_ in rows.through(tail, self._decoded(0, self._heads(image, below, right))):
             pixels = _shuffled(noise[:, : len(self.tail.weight) * stride**2], self.CELL * stride)
             bottom = min(height, top + pixels.shape[2])
-            part = pixels[:, :, : bottom - top, :width]
-            torch.sub(image[:, :, top:bottom], part, out=result[:, :, top:bottom])
+            result[:, :, top:bottom] = pixels[:, :, : bottom - top, :width]
             top = bottom
+        if top != height:
+            raise RuntimeError(f"the strips end at row {top} of {height}")
         return result
 
     def _heads(self, image: Tensor, below: int, right: int) -> Iterator[Strip]:
@@ -359,9 +370,35 @@ class DeepAutoencoder(Network):
         four = four.view(2, 2, self.CELL, self.CELL, *four.shape[2:]).transpose(1, 2)
         return four.flatten(0, 3), 2
 
-    def thresholds(self) -> list[list[float]]:
+    def working_memory(self, width: int) -> list[Memory]:
+        """Feature maps, or strips of them, that are alive at the peak of a pass.
+
+        As measured on the CPU (growth of the resident size, and PyTorch's own count of its
+        allocations, which the tests repeat), rounded up.
+        """
+        config, size = self.config, self.tail.weight.element_size()
+        most = [max(pair) for pair in zip(config.widths, config.insides, strict=True)]
+        # Bytes for each pixel: at 1/2 there are a quarter as many positions.
+        maps = [size * count / 4 ** (scale + 1) for scale, count in enumerate(most)]
+        whole = max(6 * each + sum(maps[:scale]) for scale, each in enumerate(maps))
+        row = size * most[0] * -(-width // 2)
+        strip = max(DEEP_STRIP * size * most[0] // config.widths[0], LEAST_ROWS * row)
+        return [
+            Memory(0, math.ceil(whole)),
+            Memory(6 * FEW_STRIPS * strip + self.halo * row, 0),
+        ]
+
+    @property
+    def symmetric(self) -> bool:
+        return self.config.symmetric
+
+    def symmetry(self) -> Symmetry | None:
+        return Symmetry(self) if self.symmetric else None
+
+    def facts(self) -> Mapping[str, object]:
         """The learned τ of each scale's code, one for each channel."""
-        return [code.tau.tolist() for code in self.codes if isinstance(code, NeLU)]
+        taus = [code.tau.tolist() for code in self.codes if isinstance(code, NeLU)]
+        return {"tau": taus} if taus else {}
 
 
 def _deep_halo(config: DeepConfig, cell: int) -> int:
@@ -376,3 +413,19 @@ def _deep_halo(config: DeepConfig, cell: int) -> int:
         longest = max(longest, down + across)
     longest += 2 * cell  # head and tail
     return (-(-longest // position) + 1) * position  # one more, for it may begin inside a cell
+
+
+def _shaped(config: DeepConfig, given: Mapping[str, Any]) -> DeepConfig:
+    """Blocks hold for the decoder too, and widths inside the blocks, unless these are given."""
+    followers = {"blocks": "decoder_blocks", "widths": "hidden"}
+    cleared = {follower: () for name, follower in followers.items() if name in given}
+    return replace(config, **{**cleared, **given})
+
+
+FAMILY = Family(
+    about="multi-scale",
+    config=DeepConfig,
+    build=DeepAutoencoder,
+    recipes={OURS: Recipe(FLAGSHIP)},
+    shaped=_shaped,
+)

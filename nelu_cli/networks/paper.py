@@ -8,17 +8,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nelu_cli import operators
-from nelu_cli.networks.base import Network, check, check_counts
+from nelu_cli.networks.base import Memory, Network, check, check_counts
+from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image
-from nelu_cli.networks.parallel import map_in_threads
+from nelu_cli.networks.parallel import map_in_threads, thread_count
 from nelu_cli.operators import AcceleratedNeLU, NeLU
 
-__all__ = ["PaperActivation", "PaperAutoencoder", "PaperConfig"]
+__all__ = ["FAMILY", "PaperActivation", "PaperAutoencoder", "PaperConfig"]
 
 STRIP = 4096
 """Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 
-PaperActivation = Literal["nelu", "nelu-unrolled", "relu", "soft"]
+PaperActivation = Literal["nelu", "nelu-unrolled", "relu"]
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,17 @@ class PaperConfig:
     nearly the same at a quarter of the cost."""
 
     def __post_init__(self) -> None:
+        if str(self.activation) == "soft":  # of older files
+            object.__setattr__(self, "activation", "relu")
+            object.__setattr__(self, "signed", True)
         check_counts("channels", 1, self.channels)
         check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
         check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
         check_counts("stride", 2, self.stride)
         check_counts("training stride", 1, self.training_stride)
         check(self.stride <= self.kernel, "the stride must not exceed the kernel")
-        check(self.activation in get_args(PaperActivation), f"activation {self.activation!r}?")
+        known = ", ".join(get_args(PaperActivation))
+        check(self.activation in get_args(PaperActivation), f"the activation is one of {known}")
 
 
 class BiasedShrink(nn.Module):
@@ -77,21 +82,21 @@ def _paper_activation(config: PaperConfig) -> nn.Module:
         case "nelu-unrolled":
             proximal: operators.Proximal = "soft" if config.signed else "relu"
             return AcceleratedNeLU(config.filters, steps=config.steps, proximal=proximal, dim=-1)
-        case "relu" | "soft":
-            signed = config.signed or config.activation == "soft"
-            return BiasedShrink(config.filters, signed=signed)
+        case "relu":
+            return BiasedShrink(config.filters, signed=config.signed)
 
 
 class PaperAutoencoder(Network):
-    """x̂ = D·shrink(W·y), averaged over all stride² shifts of the convolution's grid.
+    """The noise y − D·shrink(W·y), averaged over all stride² shifts of the convolution's grid.
 
     The average of the shifts is one dense auto-encoder: a code at every position, decoded, divided
-    by stride². :meth:`forward` computes that; :meth:`forward_strided` is one grid, the form that
+    by stride². :meth:`forward` computes that; :meth:`denoise_strided` is one grid, the form that
     the definition (``runtime.shifts.shift_average``) averages. In training mode the average
     is over the positions at multiples of the config's ``training_stride``.
 
-    With ``activation="nelu"``: f(c·y) = c·f(y) for c > 0 exactly. With ``pass_through`` also
-    f(y + b) = f(y) + b for any brightness b of each channel. The other activations promise neither.
+    With ``activation="nelu"`` and f(y) = y − noise(y): f(c·y) = c·f(y) for c > 0 exactly. With
+    ``pass_through`` also f(y + b) = f(y) + b for any brightness b of each channel. The other
+    activations promise neither.
     """
 
     config: PaperConfig
@@ -136,13 +141,13 @@ class PaperAutoencoder(Network):
     def forward(self, image: Tensor) -> Tensor:
         stride = self.config.training_stride if self.training else 1
         with torch.autocast(image.device.type, enabled=False):  # bfloat16 would round the picture
-            return self._reconstruct(image, stride)
+            return self._noise(image, stride)
 
-    def forward_strided(self, image: Tensor) -> Tensor:
-        """One grid of patches at the config's stride, without averaging."""
-        return self._reconstruct(image, stride=self.config.stride)
+    def denoise_strided(self, image: Tensor) -> Tensor:
+        """The picture without the noise that one grid of patches finds, without averaging."""
+        return image - self._noise(image, stride=self.config.stride)
 
-    def _reconstruct(self, image: Tensor, stride: int) -> Tensor:
+    def _noise(self, image: Tensor, stride: int) -> Tensor:
         """The average of the grids whose positions are multiples of ``stride``.
 
         Without gradients the picture goes through in strips of patches that fit into the cache, one
@@ -175,4 +180,47 @@ class PaperAutoencoder(Network):
             summed[..., first * stride : first * stride + strip.shape[-2], :] += strip
         result = summed[..., border : border + height, border : border + width]
         result = result * (stride / config.stride) ** 2
-        return image - result if config.pass_through else result
+        return result if config.pass_through else image - result
+
+    def working_memory(self, width: int) -> list[Memory]:
+        """A strip of patches on each thread, and the copies of the picture."""
+        config = self.config
+        patch = config.channels * config.kernel**2
+        at_once = thread_count() * max(STRIP, width + config.kernel)  # patches
+        held = 5 * at_once * max(5 * patch + 3 * config.filters, patch + 7 * config.filters)
+        return [Memory(held, 80 * config.channels)]
+
+
+FAMILY = Family(
+    about="one hidden layer, as in the paper",
+    config=PaperConfig,
+    build=PaperAutoencoder,
+    recipes={
+        OURS: Recipe(
+            PaperConfig(signed=True, pass_through=True),
+            {"sigma255": (15.0, 15.0), "loss": "mse", "patch": 64, "final_patch": 64},
+        ),
+        "paper": Recipe(
+            PaperConfig(training_stride=1),
+            {
+                "sigma255": (15.0, 15.0),
+                "loss": "mse",
+                "batch": 1,
+                "optimizer": "adamw",
+                "lr": 2e-2,
+                "schedule": "paper",
+                "epsilon": 1e-3,
+                "beta2": 0.999,
+                "weight_decay": 0.01,
+                "clip": 0.0,
+                "ema": 0.0,
+                "turn": False,
+                "warm_up": 0,
+                "cooldown": 0.0,
+                "smallest_scale": 1.0,
+                "note": "the paper's recipe, but not on the Waterloo Exploration set, which is not "
+                "to be had, and its 300 epochs are the length of the run, whatever that is",
+            },
+        ),
+    },
+)

@@ -121,13 +121,19 @@ class Queue:
         """The next ``count`` rows, in one or more pieces."""
         pieces = []
         while count:
-            rows = self.waiting.popleft() if self.waiting else next(self.strips).rows
+            rows = self.waiting.popleft() if self.waiting else self._fetched()
             if rows.shape[2] > count:
                 self.waiting.appendleft(rows[:, :, count:])
                 rows = rows[:, :, :count]
             pieces.append(rows)
             count -= rows.shape[2]
         return pieces
+
+    def _fetched(self) -> Tensor:
+        strip = next(self.strips, None)
+        if strip is None:  # StopIteration would end the layers above, in silence
+            raise RuntimeError("a layer was asked for more rows than there are")
+        return strip.rows
 
 
 class Even:

@@ -38,8 +38,7 @@ class Model:
     @property
     def channels(self) -> int:
         """1: for any picture, channel by channel; 3: for colour pictures."""
-        channels: int = self.network.config.channels
-        return channels
+        return self.network.channels
 
 
 def load_model(

@@ -15,7 +15,7 @@ from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.pixels import check_pixels, scale_of, to_tensor
 from nelu_cli.runtime.tiling import Region
 
-__all__ = ["NoiseMeter", "clean_and_probe", "estimate_noise"]
+__all__ = ["NoiseMeter", "estimate_noise", "find_and_probe"]
 
 _MAP_PIXELS: Final = 2_000_000  # most pixels of a noise map
 _MAP_WINDOW: Final = 15  # picture pixels, the side of the box for local means
@@ -40,26 +40,27 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     )
     scale = scale_of(crops)
     noisy = torch.stack([to_tensor(crop, scale) for crop in crops])
-    found = clean_and_probe(passes(model, "normal"), noisy)
-    cleaned, sensitivity = found.tensor_split(2, dim=1)
+    found = find_and_probe(passes(model, "normal"), noisy)
+    noise, sensitivity = found.tensor_split(2, dim=1)
     levels = []
-    for removed, reaction in zip((noisy - cleaned).numpy(), sensitivity.numpy(), strict=True):
+    for removed, reaction in zip(noise.numpy(), sensitivity.numpy(), strict=True):
         meter = NoiseMeter(*crops.shape[1:3])
         meter.add((slice(0, crops.shape[1]), slice(0, crops.shape[2])), removed, reaction)
         levels.append(meter.deviation())
     return float(np.median(levels)) * scale
 
 
-def clean_and_probe(clean: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor:
-    """The clean tiles (N, C, h, w), followed by the sensitivity at each pixel: (N, 2C, h, w).
+def find_and_probe(find: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor:
+    """The noise in tiles (N, C, h, w), followed by the sensitivity at each pixel: (N, 2C, h, w).
 
-    The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε; its local mean estimates the
-    mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the picture.
+    The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε and f(y) = y − noise(y); its local
+    mean estimates the mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the
+    picture.
     """
-    cleaned = clean(tiles)
+    noise = find(tiles)
     signs = torch.randint(0, 2, tiles.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
-    step = 0.1 * float((tiles - cleaned).square().mean().sqrt()) + 1e-6
-    return torch.cat([cleaned, (clean(tiles + step * signs) - cleaned) * signs / step], dim=1)
+    step = 0.1 * float(noise.square().mean().sqrt()) + 1e-6
+    return torch.cat([noise, 1 - (find(tiles + step * signs) - noise) * signs / step], dim=1)
 
 
 def _spread(length: int) -> list[int]:

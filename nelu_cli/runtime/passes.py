@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nelu_cli.networks import DeepConfig
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.networks.symmetry import ORIENTATIONS, turned
 from nelu_cli.runtime.models import Model
@@ -15,22 +14,22 @@ __all__ = ["flip_average", "passes"]
 
 
 def passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
-    """The function that cleans tiles (N, C, h, w)."""
-    network, config = model.network, model.network.config
-    symmetric = isinstance(config, DeepConfig) and config.symmetric
+    """The function that finds the noise in tiles (N, C, h, w)."""
+    network = model.network
 
     def full(image: Tensor) -> Tensor:
-        if quality == "best" and not symmetric:  # else one pass is the average
+        if quality == "best" and not network.symmetric:  # else one pass is the average
             return flip_average(network, image, network.stride)
-        estimate: Tensor = network(image)
-        return estimate
+        noise: Tensor = network(image)
+        return noise
 
-    def clean(tiles: Tensor) -> Tensor:
+    def find(tiles: Tensor) -> Tensor:
         with torch.inference_mode():
             groups = torch.split(tiles, model.channels, dim=1)
-            return torch.cat([full(group.to(model.device)).cpu() for group in groups], dim=1)
+            found = [full(group.to(model.device)).cpu() for group in groups]
+            return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
-    return clean
+    return find
 
 
 def flip_average(fn: Callable[[Tensor], Tensor], image: Tensor, stride: int) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from nelu_cli.images import strips, to_dtype
 from nelu_cli.runtime.memory import working_memory
 from nelu_cli.runtime.models import Model, Models, choose_model, default_models
-from nelu_cli.runtime.noise_level import NoiseMeter, clean_and_probe
+from nelu_cli.runtime.noise_level import NoiseMeter, find_and_probe
 from nelu_cli.runtime.options import DEFAULT_MEMORY, Options, Quality
 from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.pixels import as_stack, check_pixels, scale_of, to_tensor, wide_type
@@ -88,19 +88,19 @@ def denoise_pixels(
     count, height, width, channels = stack.shape
     wide = wide_type(pixels.dtype)
     strength = options.strength * scale
-    clean = passes(model, options.quality)
+    find = passes(model, options.quality)
     meter = NoiseMeter(height, width) if noise_map else None
-    fn = clean if meter is None else partial(clean_and_probe, clean)
+    fn = find if meter is None else partial(find_and_probe, find)
     output = np.empty_like(stack, subok=False)
 
     def clean_page(page: NDArray[Any], cleaned: NDArray[Any], step: TileProgress | None) -> None:
         def read(region: Region) -> Tensor:
             return to_tensor(page[region], scale)
 
-        def write(core: Region, before: Tensor, after: Tensor) -> None:
-            removed: NDArray[np.float32] = (before - after[:channels]).numpy()  # (C, h, w)
+        def write(core: Region, found: Tensor) -> None:
+            removed: NDArray[np.float32] = found[:channels].numpy()  # (C, h, w)
             if meter is not None:
-                meter.add(core, removed, after[channels:].numpy())
+                meter.add(core, removed, found[channels:].numpy())
             source, target = page[core], cleaned[core]
             for rows in strips(source.shape):
                 less = removed[:, rows].transpose(1, 2, 0).astype(wide) * strength

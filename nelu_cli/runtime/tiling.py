@@ -95,19 +95,17 @@ def stream_tiles(
     fn: Callable[[Tensor], Tensor],
     tiles: Sequence[Tile],
     read: Callable[[Region], Tensor],
-    write: Callable[[Region, Tensor, Tensor], None],
+    write: Callable[[Region, Tensor], None],
     progress: TileProgress | None = None,
 ) -> None:
-    """Run ``fn`` over tiles one at a time: ``write(core, before, after)`` for every core.
+    """Run ``fn`` over tiles one at a time: ``write(core, result)`` for every core.
 
-    ``read(region)`` gives that part of the picture as (..., h, w); ``before`` and ``after`` are
-    the core of what was read and of ``fn`` of it. Only one tile is in memory at any time.
+    ``read(region)`` gives that part of the picture as (..., h, w); ``result`` is the core of ``fn``
+    of it. Only one tile is in memory at any time.
     """
     for count, tile in enumerate(tiles, 1):
-        before = read(tile.read)
-        after = fn(before)
         rows, cols = tile.core_in_read
-        write(tile.core, before[..., rows, cols], after[..., rows, cols])
+        write(tile.core, fn(read(tile.read))[..., rows, cols])
         if progress is not None:
             progress(count, len(tiles))
 
@@ -116,8 +114,8 @@ def run_tiled(fn: Callable[[Tensor], Tensor], image: Tensor, tiles: Sequence[Til
     """``fn(image)`` computed tile by tile; ``image`` is (..., H, W)."""
     output = torch.empty_like(image)
 
-    def write(core: Region, before: Tensor, after: Tensor) -> None:
-        output[(..., *core)] = after
+    def write(core: Region, result: Tensor) -> None:
+        output[(..., *core)] = result
 
     stream_tiles(fn, tiles, lambda region: image[(..., *region)], write)
     return output

@@ -73,8 +73,11 @@ class TrainConfig:
                 object.__setattr__(self, entry.name, tuple(value))
         if (self.steps is None) == (self.minutes is None):
             raise TrainingError("give either a number of steps or a number of minutes")
-        if (self.steps or self.minutes or 0) <= 0:
-            raise TrainingError("the length of a run must be positive")
+        length = self.minutes if self.steps is None else self.steps
+        if not 0 < (length or 0) < math.inf:
+            raise TrainingError("the length of a run must be positive: --steps or --minutes")
+        if not 0 <= self.seed < 2**63:
+            raise TrainingError(f"seed {self.seed}: a whole number from 0 up")
         if not 0 <= self.sigma255[0] <= self.sigma255[1]:
             raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
         NoiseMix.parse(self.noise)

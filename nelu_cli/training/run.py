@@ -21,9 +21,8 @@ from nelu_cli.atomic import atomic_file
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.data.patches import Batch, PatchSource, load_pictures
 from nelu_cli.data.sets import ImageSet, find
-from nelu_cli.errors import TrainingError
-from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock, build
-from nelu_cli.networks.symmetry import Symmetry
+from nelu_cli.errors import TrainingError, UsageError
+from nelu_cli.networks import Config, ResidualBlock, build, family
 from nelu_cli.noise import NoiseMix
 from nelu_cli.training.config import Loss, TrainConfig
 from nelu_cli.training.optimizers import parameter_optimizers
@@ -63,9 +62,8 @@ class Run:
         self.centred = [m for m in self.network.modules() if isinstance(m, ResidualBlock)]
         for block in self.centred:
             block.centre()
-        self.symmetry: Symmetry | None = None
-        if isinstance(network_config, DeepConfig) and network_config.symmetric:
-            self.symmetry = Symmetry(self.network)
+        self.symmetry = self.network.symmetry()
+        if self.symmetry:
             self.symmetry.impose(self.network)
         self.averaged = build(network_config)
         self.averaged.load_state_dict(self.network.state_dict())
@@ -105,8 +103,8 @@ class Run:
                 group["lr"] = self.config.learning_rate(self.step, progress)
         half = self.config.precision == "bfloat16"
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            estimate = self.model(batch.noisy)
-        loss = _loss(self.config.loss, estimate, batch)
+            noise = self.model(batch.noisy)
+        loss = _loss(self.config.loss, batch.noisy - noise, batch)
         self.network.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         if self.symmetry:
@@ -263,9 +261,9 @@ def load_run(out: Path) -> tuple[TrainConfig, Config]:
     path = out / "config.json"
     try:
         text = json.loads(path.read_text())
-        family = PaperConfig if text["network"].pop("family") == "paper" else DeepConfig
-        return TrainConfig(**text["training"]), family(**text["network"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        network_config = family(text["network"].pop("family")).config(**text["network"])
+        return TrainConfig(**text["training"]), network_config
+    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
         raise TrainingError(f"{path}: no run to resume here ({error})") from error
 
 

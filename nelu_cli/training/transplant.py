@@ -45,7 +45,9 @@ def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     if not taken:
         raise TrainingError(f"{name_or_path}: has nothing in common with the network to train")
     if run.symmetry and not run.symmetry.holds(taken):
-        raise TrainingError(f"{name_or_path}: is not symmetric; add --no-symmetry, or start afresh")
+        raise TrainingError(
+            f"{name_or_path}: is not symmetric; leave out --symmetry, or start afresh"
+        )
     idle = [
         block
         for block, channels in hidden.items()

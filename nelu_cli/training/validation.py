@@ -58,7 +58,7 @@ def validation_psnr(
     """Mean PSNR for each level, or that of the real pairs."""
 
     def measured(clean: FloatImage, noisy: FloatImage) -> float:
-        estimate = network(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0].clamp(0, 1)
+        estimate = network.denoise(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0].clamp(0, 1)
         return psnr(clean, estimate.permute(1, 2, 0).numpy())
 
     cleans = [clean for _, clean in validation.pictures]
