@@ -416,18 +416,6 @@ def test_jpeg_in_tiff_is_read_and_written_without_loss() -> None:
     assert picture.metadata.lossy
 
 
-def test_thumbnails_and_pyramids_are_left_out() -> None:
-    stream = io.BytesIO()
-    pixels = noise(64, 64)
-    with tifffile.TiffWriter(stream) as file:
-        file.write(pixels, photometric="minisblack", subifds=1, metadata=None)
-        file.write(pixels[::2, ::2], photometric="minisblack", subfiletype=1, metadata=None)
-        file.write(pixels[::4, ::4], photometric="minisblack", subfiletype=1, metadata=None)
-    assert np.array_equal(read(stream.getvalue()).pixels[..., 0], pixels)
-    with tifffile.TiffFile(io.BytesIO(again(stream.getvalue()))) as file:
-        assert len(file.pages) == 1
-
-
 def test_pages_of_different_size_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mixed.tif"
     with tifffile.TiffWriter(path) as file:

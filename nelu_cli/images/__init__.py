@@ -4,7 +4,8 @@
 only rounding and clamping of denoised values is ``to_dtype``. ``register`` adds a format.
 """
 
-from nelu_cli.images.files import MAX_PIXELS, probe, read, write
+from nelu_cli.images.access import MAX_PIXELS
+from nelu_cli.images.files import open_pages, probe, read, write, write_pages
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
 from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
@@ -20,6 +21,7 @@ __all__ = [
     "Picture",
     "Source",
     "format_for",
+    "open_pages",
     "probe",
     "read",
     "register",
@@ -27,4 +29,5 @@ __all__ = [
     "strips",
     "to_dtype",
     "write",
+    "write_pages",
 ]

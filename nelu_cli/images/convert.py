@@ -38,10 +38,12 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
     check_size(picture, format)
     if picture.pixels.size == 0:
         raise Refusal("an empty picture cannot be written")
-    if picture.pixels.ndim == 4 and not limits.stacks:
+    if picture.pixels.ndim == 4 and limits.writer is None:
         raise Refusal(f"{format} holds one picture, not {len(picture.pixels)}; choose TIFF")
     if "exif" not in limits.metadata:
         picture = upright(picture)
+    if picture.metadata.lut and "lut" not in limits.metadata:
+        picture = _looked_up(picture)
     if picture.metadata.cmyk and not limits.inks:
         if not allow_loss:
             raise Refusal(f"{format} cannot hold CMYK; choose TIFF or JPEG")
@@ -116,6 +118,16 @@ def _describe(picture: Picture) -> str:
     dtype, white = picture.pixels.dtype, picture.metadata.white
     kind = {"u": "", "i": "signed ", "f": "floating-point "}[dtype.kind]
     return f"{white.bit_length() if white else 8 * dtype.itemsize}-bit {kind}samples"
+
+
+def _looked_up(picture: Picture) -> Picture:
+    """The colours that a look-up table gives pixel values, 8 bits each."""
+    assert picture.metadata.lut is not None
+    table = np.frombuffer(picture.metadata.lut, np.uint16).reshape(3, -1).T
+    table = (table >> 8 if table.max() > 255 else table).astype(np.uint8)
+    metadata = replace(picture.metadata, lut=None)
+    pixels = table[np.minimum(picture.pixels[..., 0], len(table) - 1)]
+    return replace(picture, pixels=pixels, metadata=metadata)
 
 
 def _without_inks(picture: Picture) -> Picture:

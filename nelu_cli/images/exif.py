@@ -6,7 +6,18 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-__all__ = ["EXIF", "GPS", "ICC", "Directory", "Entry", "orientation", "pack", "parse", "unpack"]
+__all__ = [
+    "EXIF",
+    "GPS",
+    "ICC",
+    "Budget",
+    "Directory",
+    "Entry",
+    "orientation",
+    "pack",
+    "parse",
+    "unpack",
+]
 
 EXIF, GPS, INTEROPERABILITY = 34665, 34853, 40965  # tags that point to another directory
 ICC, XMP, PHOTOSHOP = 34675, 700, 34377
@@ -18,7 +29,7 @@ MAIN_TAGS = {  # of the main directory: texts, orientation, rating, Windows' own
 ORIENTATION = 274
 
 _SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by type of value
-_MAX_BYTES = 64 << 20  # of the values of one directory
+_SLACK_BYTES = 1 << 20  # that values may share
 _MAX_DEPTH = 3
 
 
@@ -53,14 +64,52 @@ class Directory:
         return Directory(tuple(entry for entry in self.entries if entry.code in codes))
 
 
+class Budget:
+    """What the values of all tags of a file may take.
+
+    Values that do not share their bytes cannot be larger together than the file. Large ones that
+    are the same bytes are kept once.
+
+    Attributes:
+        problem: why something was left out; None if nothing was.
+    """
+
+    def __init__(self, size: int) -> None:
+        """Allow for a file of so many bytes."""
+        self.problem: str | None = None
+        self._room = size + _SLACK_BYTES
+        self._known: dict[tuple[int, int], bytes] = {}
+
+    def read(self, stream: BinaryIO, offset: int, size: int) -> bytes:
+        """The bytes at an offset; fewer than asked for if there are no more, or no room."""
+        if size > self._room:
+            self.problem = "its tags take more room than the whole file; some are left out"
+            return b""
+        self._room -= size
+        if (offset, size) in self._known:
+            return self._known[offset, size]
+        stream.seek(offset)
+        data = stream.read(size)
+        if len(data) < size:
+            self.problem = "values of tags are missing at its end"
+        if size > 1024:
+            self._known[offset, size] = data
+        return data
+
+
 def parse(
-    stream: BinaryIO, offset: int, order: str, *, big: bool = False, depth: int = 0
+    stream: BinaryIO,
+    offset: int,
+    order: str,
+    *,
+    budget: Budget,
+    big: bool = False,
+    depth: int = 0,
 ) -> Directory:
     """Read the directory at an offset, leaving out what is damaged."""
     count_format, entry_format, inline = (
         (f"{order}Q", f"{order}HHQ8s", 8) if big else (f"{order}H", f"{order}HHI4s", 4)
     )
-    room = _MAX_BYTES
     entries: list[Entry] = []
     children: list[tuple[int, Directory]] = []
     stream.seek(offset)
@@ -73,17 +122,13 @@ def parse(
             if depth < _MAX_DEPTH and code not in dict(children):
                 target = _integer(value[: _SIZES[kind]] if size else b"", order)
                 try:
-                    child = parse(stream, target, order, big=big, depth=depth + 1)
+                    child = parse(stream, target, order, budget=budget, big=big, depth=depth + 1)
                 except (struct.error, OSError, ValueError, OverflowError):
                     continue
                 children.append((code, child))
-        elif 0 < size <= room:
-            room -= size
-            if size <= inline:
-                data = value[:size]
-            else:
-                stream.seek(_integer(value, order))
-                data = stream.read(size)
+        elif size:
+            small = size <= inline
+            data = value[:size] if small else budget.read(stream, _integer(value, order), size)
             if len(data) == size:
                 entries.append(Entry(code, kind, number, data))
     return Directory(tuple(entries), tuple(children))
@@ -128,7 +173,7 @@ def unpack(block: bytes) -> tuple[Directory, Literal["<", ">"]]:
     order: Literal["<", ">"] = ">" if block[:2] == b"MM" else "<"
     try:
         (offset,) = struct.unpack_from(f"{order}I", block, 4)
-        return parse(io.BytesIO(block), offset, order), order
+        return parse(io.BytesIO(block), offset, order, budget=Budget(len(block))), order
     except (struct.error, OSError, ValueError, OverflowError):
         return Directory(()), order
 

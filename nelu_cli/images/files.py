@@ -1,53 +1,134 @@
-"""Reading and writing picture files: the format by content, errors in one line, whole files."""
+"""Reading and writing picture files, at once or picture by picture."""
 
 import contextlib
-import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import ImageError
+from nelu_cli.images.access import (
+    MAX_PIXELS,
+    check_size,
+    name_of,
+    opened,
+    probed,
+    reported,
+    sink,
+)
 from nelu_cli.images.convert import fit
-from nelu_cli.images.format import Format, Source
-from nelu_cli.images.formats import FORMATS, format_for, identify
+from nelu_cli.images.format import Format, Pages, Writer
+from nelu_cli.images.formats import FORMATS, format_for
 from nelu_cli.images.picture import Header, Picture, Refusal, upright
 
-__all__ = ["MAX_PIXELS", "probe", "read", "write"]
-
-MAX_PIXELS = 10**9
-_SAMPLES_PER_PIXEL = 4  # in the limit: more channels count as more pixels
-_SIGNATURE_BYTES = 64
+__all__ = ["PageSequence", "open_pages", "probe", "read", "write", "write_pages"]
 
 
-def probe(source: Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Header:
+def probe(source: Path | bytes, *, max_pixels: int = MAX_PIXELS, salvage: bool = False) -> Header:
     """Read what a file says about its picture, decoding no pixel.
 
     Raises:
         ImageError: there is no such file, it is damaged or of a foreign format, or too large.
     """
-    with _opened(source) as (name, opened):
-        return _probe(name, opened, max_pixels)[1]
+    with opened(source, salvage=salvage) as (name, file):
+        return probed(name, file, max_pixels)[1]
 
 
-def read(source: Path | bytes, *, max_pixels: int = MAX_PIXELS) -> Picture:
+def read(source: Path | bytes, *, max_pixels: int = MAX_PIXELS, salvage: bool = False) -> Picture:
     """Read a picture from a file, or from the bytes of one.
 
     The content decides on the format, not the name. Pixels keep the file's depth, and are as
     stored: an EXIF orientation stays in the metadata. Only a palette, and samples of fewer than
     8 bits, are expanded; CMYK inks are four independent channels.
 
+    Args:
+        source: a path, or the content of a file.
+        max_pixels: the most pixels in all pages together.
+        salvage: of a damaged file, or one that holds more than can be kept, take what there is;
+            the picture's notes say what is missing.
+
     Raises:
         ImageError: there is no such file, it is damaged, animated or of a foreign format, or it
-            has more than ``max_pixels`` pixels in all its pages together.
+            has too many pixels.
     """
-    with _opened(source) as (name, opened):
-        format, header = _probe(name, opened, max_pixels)
-        if header.animated:
+    with opened(source, salvage=salvage) as (name, file):
+        format, header = probed(name, file, max_pixels)
+        if header.animated and not salvage:
             raise ImageError(f"{name}: animated images are not supported; extract a frame first")
-        with _reported(name, f"damaged {format.name} file"):
-            return format.read(opened)
+        with reported(name, f"damaged {format.name} file"):
+            picture = format.read(file)
+            if picture.pixels.shape[-3:-1] != (header.height, header.width):
+                raise ValueError("it is not as large as its header says")
+        if header.animated:
+            picture = picture.noted("only the first frame of an animation is taken")
+        return picture
+
+
+class PageSequence:
+    """The pictures of an opened file. Each is decoded when it is asked for, and not kept."""
+
+    def __init__(self, pages: Pages, name: str, problem: str, max_pixels: int) -> None:
+        """Let errors name the file and the problem."""
+        self._pages, self._name, self._problem, self._most = pages, name, problem, max_pixels
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def __iter__(self) -> Iterator[Picture]:
+        return (self[index] for index in range(len(self)))
+
+    def header(self, index: int) -> Header:
+        """What a picture is like.
+
+        Raises:
+            ImageError: it is damaged, or has too many pixels.
+        """
+        with reported(self._name, self._problem):
+            header = self._pages.header(index)
+        check_size(self._name, header, self._most, pages=1)
+        return header
+
+    def __getitem__(self, index: int) -> Picture:
+        """Decode a picture.
+
+        Raises:
+            ImageError: it is damaged, or has too many pixels.
+        """
+        index = range(len(self))[index]
+        self.header(index)
+        with reported(self._name, self._problem):
+            return self._pages[index]
+
+
+@contextlib.contextmanager
+def open_pages(
+    source: Path | bytes, *, max_pixels: int = MAX_PIXELS, salvage: bool = False
+) -> Iterator[PageSequence]:
+    """Open a file to read its pictures one by one, however many there are.
+
+    They may differ in size and kind. A file of a format that holds one picture has one.
+
+    Args:
+        source: a path, or the content of a file.
+        max_pixels: the most pixels of one picture.
+        salvage: as for :func:`read`.
+
+    Yields:
+        The pictures.
+
+    Raises:
+        ImageError: as for :func:`read`, also when a picture is asked for.
+    """
+    with opened(source, salvage=salvage) as (name, file), contextlib.ExitStack() as stack:
+        format, header = probed(name, file, max_pixels, one_page=True)
+        problem = f"damaged {format.name} file"
+        if format.pages is None:
+            pages: Pages = _OnePage(header, lambda: read(source, salvage=salvage))
+        else:
+            with reported(name, problem):
+                pages = stack.enter_context(format.pages(file))
+        yield PageSequence(pages, name, problem, max_pixels)
 
 
 def write(
@@ -82,94 +163,112 @@ def write(
     Raises:
         ImageError: the format cannot hold the picture, or the file cannot be written.
     """
-    name = str(target) if isinstance(target, Path) else "standard output"
+    entry = _writable(picture, target, format)
+    with reported(name_of(target), f"cannot be written as {entry.name}"):
+        picture = fit(
+            _strip(picture) if strip else picture, entry.name, allow_loss=allow_depth_loss
+        )
+        with sink(target) as handle:
+            assert entry.write is not None
+            entry.write(picture, handle)
+    return picture.notes
+
+
+@contextlib.contextmanager
+def write_pages(
+    target: Path | BinaryIO,
+    *,
+    format: str | None = None,
+    strip: bool = False,
+    allow_depth_loss: bool = False,
+    nbytes: int = 0,
+) -> Iterator[Callable[[Picture], tuple[str, ...]]]:
+    """Write pictures one by one into one file, which appears when the block ends, or not at all.
+
+    Args:
+        target: a path, or a stream that need not be seekable.
+        format: as for :func:`write`.
+        strip: as for :func:`write`.
+        allow_depth_loss: as for :func:`write`.
+        nbytes: about how many bytes all pixels take, for files that may exceed 4 GiB.
+
+    Yields:
+        A function that adds a picture and returns its notes, as :func:`write` does.
+
+    Raises:
+        ImageError: as for :func:`write`, also when a picture is added.
+    """
+    name, problem = name_of(target), "cannot be written"
+    writer: Writer | None = None
+
+    def add(picture: Picture) -> tuple[str, ...]:
+        nonlocal writer
+        entry = _writable(picture, target, format)
+        with reported(name, f"{problem} as {entry.name}"):
+            if strip:
+                picture = _strip(picture)
+            picture = fit(picture, entry.name, allow_loss=allow_depth_loss)
+            if writer is None:
+                begin = entry.writer or partial(_OnePicture, entry)
+                writer = begin(handle, picture, nbytes)
+            writer.add(picture)
+        return picture.notes
+
+    with contextlib.ExitStack() as stack:
+        with reported(name, problem):
+            handle = stack.enter_context(sink(target))
+        yield add
+        with reported(name, problem):
+            if writer is None:
+                raise Refusal("a file without a picture is not written")
+            writer.close()
+            stack.close()  # now the file appears
+
+
+class _OnePage:
+    """The pages of a file that holds one picture."""
+
+    def __init__(self, header: Header, read: Callable[[], Picture]) -> None:
+        self._header, self._read = header, read
+
+    def __len__(self) -> int:
+        return 1
+
+    def header(self, index: int, /) -> Header:
+        return self._header
+
+    def __getitem__(self, index: int, /) -> Picture:
+        return self._read()
+
+
+class _OnePicture:
+    """The writer of a format that holds one picture."""
+
+    def __init__(self, format: Format, stream: BinaryIO, first: Picture, nbytes: int) -> None:
+        self._format, self._stream, self._full = format, stream, False
+
+    def add(self, picture: Picture, /) -> None:
+        if self._full:
+            raise Refusal(f"{self._format.name} holds one picture, not several; choose TIFF")
+        assert self._format.write is not None
+        self._format.write(picture, self._stream)
+        self._full = True
+
+    def close(self) -> None:
+        pass
+
+
+def _writable(picture: Picture, target: Path | BinaryIO, format: str | None) -> Format:
+    """The format to write: the one asked for, that of the target's name, or the picture's."""
     if format is None:
         format = format_for(target) if isinstance(target, Path) else picture.format
     entry = FORMATS.get(format)
     if entry is None or entry.write is None:
-        raise ImageError(f"{name}: {format} cannot be written; choose PNG")
-    with _reported(name, f"cannot be written as {format}"):
-        if strip:
-            picture = _strip(picture)
-        picture = fit(picture, format, allow_loss=allow_depth_loss)
-        if isinstance(target, Path):
-            with atomic_file(target) as handle:
-                entry.write(picture, handle)
-        else:
-            content = io.BytesIO()  # a pipe cannot be sought
-            entry.write(picture, content)
-            target.write(content.getbuffer())
-            target.flush()
-    return picture.notes
+        raise ImageError(f"{name_of(target)}: {format} cannot be written; choose PNG")
+    return entry
 
 
 def _strip(picture: Picture) -> Picture:
     """Turn the pixels upright and leave out the metadata, but for those that colours need."""
     picture = replace(upright(picture), metadata=picture.metadata.encoding())
     return picture.noted("the colour profile is kept") if picture.metadata.icc else picture
-
-
-@contextlib.contextmanager
-def _opened(source: Path | bytes) -> Iterator[tuple[str, Source]]:
-    """The name for messages, and the opened file; a folder counts as an empty one."""
-    if isinstance(source, bytes):
-        yield "standard input", Source(None, io.BytesIO(source), source[:_SIGNATURE_BYTES])
-        return
-    name = str(source)
-    with contextlib.ExitStack() as stack:
-        with _reported(name, "cannot be read"):
-            stream: BinaryIO = io.BytesIO()
-            if not source.is_dir():
-                stream = stack.enter_context(source.open("rb"))
-                if not stream.seekable():
-                    stream = io.BytesIO(stream.read())
-            opened = Source(source, stream, stream.read(_SIGNATURE_BYTES))
-        yield name, opened
-
-
-def _probe(name: str, source: Source, max_pixels: int) -> tuple[Format, Header]:
-    """Find the format and read the header; refuse what is damaged or too large."""
-    format = identify(source)
-    if format is None:
-        if source.path is not None and source.path.is_dir():
-            raise ImageError(f"{name}: Is a directory")
-        if not source.start:
-            raise ImageError(f"{name}: the file is empty")
-        known = ", ".join(FORMATS)
-        raise ImageError(f"{name}: not a picture in a format that can be read ({known})")
-    with _reported(name, f"damaged {format.name} file"):
-        header = format.probe(source)
-    if header.width < 1 or header.height < 1 or header.channels < 1:
-        raise ImageError(f"{name}: damaged {format.name} file (no pixels)")
-    pixels = header.width * header.height * header.pages
-    samples = pixels * (header.channels + header.alpha)
-    if pixels > max_pixels or samples > max_pixels * _SAMPLES_PER_PIXEL:
-        pages = f" x {header.pages} pages" if header.pages > 1 else ""
-        raise ImageError(
-            f"{name}: {header.width} x {header.height}{pages} pixels exceed the limit of "
-            f"{max_pixels:,}; raise the limit if the file is trusted"
-        )
-    return format, header
-
-
-@contextlib.contextmanager
-def _reported(name: str, problem: str) -> Iterator[None]:
-    """Turn whatever goes wrong inside into one ImageError that names the file.
-
-    Decoders raise nearly anything on damaged input (struct.error, KeyError, RuntimeError,
-    SyntaxError, classes of their own), so this catches every Exception; the original stays
-    attached as the cause.
-    """
-    try:
-        yield
-    except ImageError:
-        raise
-    except Refusal as error:
-        raise ImageError(f"{name}: {error}") from error
-    except MemoryError as error:
-        raise ImageError(f"{name}: not enough memory for it") from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise ImageError(f"{name}: {error.strerror}") from error
-        reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise ImageError(f"{name}: {problem} ({reason})") from error

@@ -1,13 +1,14 @@
 """What a picture format is: one entry of the table in :mod:`nelu_cli.images.formats`."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from nelu_cli.images.picture import Header, Picture
 
-__all__ = ["Format", "Source", "starts_with"]
+__all__ = ["Format", "Pages", "Source", "Writer", "starts_with"]
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,39 @@ class Source:
         path: where it is; None if its bytes were given.
         stream: its content, seekable; empty for a folder.
         start: the first bytes of the content.
+        salvage: whether to take what there is of a damaged file, with notes of what is missing.
     """
 
     path: Path | None
     stream: BinaryIO
     start: bytes
+    salvage: bool = False
 
     def whole(self) -> bytes:
         """The whole content."""
         self.stream.seek(0)
         return self.stream.read()
+
+
+class Pages(Protocol):
+    """The pictures of an opened file, read when asked for."""
+
+    def header(self, index: int, /) -> Header:
+        """What a picture is like, and how many there are."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Picture: ...
+
+
+class Writer(Protocol):
+    """A file that pictures are added to; made from a stream, the first one and all their bytes."""
+
+    def add(self, picture: Picture, /) -> None:
+        """Append a picture that the format can hold."""
+
+    def close(self) -> None:
+        """Finish the file."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +65,8 @@ class Format:
         probe: reads what a file says about its picture, decoding no pixel.
         read: decodes a file.
         write: encodes a picture that the format can hold; None if files can only be read.
+        pages: opens a file of several pictures, to read them one by one.
+        writer: begins a file of several pictures.
         depths: dtypes of samples that it holds, deepest last; none means any.
         channels: numbers of channels that it holds; none means any.
         alpha: whether it holds transparency.
@@ -49,7 +75,6 @@ class Format:
         highest_dpi: the highest resolution that it holds.
         whites: tells whether a value may mean white that is not the largest of the samples' dtype.
         inks: whether it holds CMYK.
-        stacks: whether it holds several pictures.
         longest_side: the most pixels a side.
     """
 
@@ -59,6 +84,8 @@ class Format:
     probe: Callable[[Source], Header]
     read: Callable[[Source], Picture]
     write: Callable[[Picture, BinaryIO], None] | None = None
+    pages: Callable[[Source], AbstractContextManager[Pages]] | None = None
+    writer: Callable[[BinaryIO, Picture, int], Writer] | None = None
     depths: tuple[str, ...] = ("uint8",)
     channels: tuple[int, ...] = (1, 3)
     alpha: bool = True
@@ -67,7 +94,6 @@ class Format:
     highest_dpi: float = 1e6
     whites: Callable[[int], bool] = lambda white: False
     inks: bool = False
-    stacks: bool = False
     longest_side: int = 2**31 - 1
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "Header",
     "JpegLayout",
     "Metadata",
+    "PageTags",
     "Picture",
     "Refusal",
     "TiffLayout",
@@ -49,6 +50,7 @@ class Header:
     alpha: bool = False
     pages: int = 1
     animated: bool = False
+    equal: bool = True  # whether all pages have this size and kind
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,23 @@ class JpegLayout:
 
 
 @dataclass(frozen=True)
+class PageTags:
+    """The tags of a TIFF page that describe no pixels, and the sizes of its smaller versions.
+
+    Attributes:
+        tags: as they are in the file.
+        levels: heights and widths of the levels of a pyramid, in directories below the page.
+        thumbnails: those of smaller versions in directories after the page.
+    """
+
+    tags: exif.Directory = field(default_factory=lambda: exif.Directory(()))
+    levels: tuple[tuple[int, int], ...] = ()
+    thumbnails: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class TiffLayout:
-    """How a TIFF was laid out, and the tags of each of its pages that describe no pixels."""
+    """How a TIFF was laid out, and what each of its pages carried besides pixels."""
 
     axes: str
     byteorder: Literal["<", ">"]
@@ -76,13 +93,13 @@ class TiffLayout:
     predictor: int
     tile: tuple[int, int] | None
     rows_per_strip: int | None
-    pages: tuple[exif.Directory, ...] = ()
+    pages: tuple[PageTags, ...] = ()
 
     @property
     def other_tags(self) -> bool:
         """Whether there are tags that other formats have no place for."""
         known = {*exif.MAIN_TAGS, exif.ICC, exif.XMP, exif.PHOTOSHOP, *exif.RESOLUTION}
-        return any(page.without(known).entries for page in self.pages)
+        return any(page.tags.without(known).entries for page in self.pages)
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,7 @@ class Metadata:
     cmyk: bool = False  # the four channels are inks
     lossy: bool = False  # the file had been compressed with losses
     white: int | None = None  # the value of white, if it is not the largest of the dtype
+    lut: bytes | None = None  # red, green, blue (3, entries) in 16 bits for each pixel value
     png: tuple[tuple[bytes, bytes], ...] = ()  # further chunks: text, gamma, chromaticities
     jpeg: JpegLayout | None = None
     tiff: TiffLayout | None = None
@@ -130,13 +148,15 @@ class Metadata:
         if jpeg is not None:
             jpeg = replace(jpeg, comment=b"", segments=b"")
         if tiff is not None:
-            tiff = replace(tiff, pages=tuple(page.only({exif.ICC}) for page in tiff.pages))
+            pages = (replace(page, tags=page.tags.only({exif.ICC})) for page in tiff.pages)
+            tiff = replace(tiff, pages=tuple(pages))
         return Metadata(
             icc=self.icc,
             bilevel=self.bilevel,
             cmyk=self.cmyk,
             lossy=self.lossy,
             white=self.white,
+            lut=self.lut,
             png=tuple(chunk for chunk in self.png if chunk[0] in PNG_COLOURS),
             jpeg=jpeg,
             tiff=tiff,

@@ -1,30 +1,42 @@
 """The tags of TIFF pages: found in a file, and written again."""
 
 import struct
-from typing import BinaryIO
-
-import tifffile
+from dataclasses import dataclass
+from typing import BinaryIO, Literal
 
 from nelu_cli.images import exif
-from nelu_cli.images.picture import Picture, TiffLayout
+from nelu_cli.images.picture import PageTags, Picture, TiffLayout
 
 __all__ = [
     "ADOBE_DEFLATE",
     "BLACK_IS_ZERO",
     "CMYK",
+    "COLOURS",
+    "LOSSLESS",
+    "NONE",
+    "PALETTE",
+    "PREDICTABLE",
     "RGB",
+    "WHITE_IS_ZERO",
+    "YCBCR",
+    "Place",
     "append_children",
     "default_layout",
-    "directories",
+    "directory",
     "dpi",
     "extratags",
-    "page_offsets",
+    "places",
     "resolution",
 ]
 
-BLACK_IS_ZERO, RGB, CMYK = 1, 2, 5  # photometric interpretations
-ADOBE_DEFLATE = 8  # compression
-_SUBFILE_TYPE = 254
+WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6  # photometric
+COLOURS = {RGB: 3, YCBCR: 3, CMYK: 4}
+NONE, _LZW, ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 8, 32946, 32773, 50000  # compression
+LOSSLESS = (NONE, _LZW, ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD)
+PREDICTABLE = (_LZW, ADOBE_DEFLATE, _DEFLATE, _ZSTD)
+_SUBFILE_TYPE, _WIDTH, _HEIGHT = 254, 256, 257
+_KIND = (258, 262, 277, 338, 339)  # bits, colours, samples, extra samples, format of samples
+_MOST_TAGS = 4096  # of a directory
 _RATIONAL, _SIGNED_RATIONAL = 5, 10  # types of values
 _X_RESOLUTION, _Y_RESOLUTION, _RESOLUTION_UNIT = exif.RESOLUTION
 _STRUCTURE = {  # tags that say how pixels are stored: written afresh
@@ -37,58 +49,84 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 
 
-def page_offsets(stream: BinaryIO) -> list[int]:
-    """Where each page's directory starts.
+@dataclass(frozen=True)
+class Place:
+    """A directory of a file, before its tags are read.
+
+    Attributes:
+        offset: where it starts.
+        reduced: whether it is a smaller version of another page.
+        size: height and width.
+        kind: equal for pages of equal size and kind.
+    """
+
+    offset: int
+    reduced: bool
+    size: tuple[int, int]
+    kind: tuple[object, ...]
+
+
+def places(stream: BinaryIO) -> tuple[list[Place], bool]:
+    """The directories of a file, and whether further ones are missing at its end.
 
     Raises:
         ValueError: the chain of pages is circular; tifffile would follow it for ever.
     """
     stream.seek(0)
     start = stream.read(16)
-    order = ">" if start[:2] == b"MM" else "<"
+    order: Literal["little", "big"] = "big" if start[:2] == b"MM" else "little"
     big = start[2:4] in (b"+\0", b"\0+")
-    count_format, offset_format, entry = ("Q", "Q", 20) if big else ("H", "I", 12)
-    (offset,) = struct.unpack_from(order + offset_format, start, 8 if big else 4)
-    end = stream.seek(0, 2)
-    offsets: dict[int, None] = {}
-    while 0 < offset < end:
-        if offset in offsets:
+    head, entry, inline = (8, 20, 8) if big else (2, 12, 4)  # bytes of count, entry, offset
+    offset = int.from_bytes(start[8:16] if big else start[4:8], order)
+    found: dict[int, Place] = {}
+    while offset:
+        if offset in found:
             raise ValueError("its chain of pages is circular")
         stream.seek(offset)
-        size = struct.calcsize(count_format)
-        (count,) = struct.unpack(order + count_format, stream.read(size))
-        offsets[offset] = None
-        stream.seek(min(offset + size + count * entry, end))
-        following = stream.read(struct.calcsize(offset_format))
-        offset = int.from_bytes(following, "little" if order == "<" else "big")
-    return list(offsets)
+        count = int.from_bytes(stream.read(head), order)
+        table = stream.read(min(count, _MOST_TAGS) * entry)
+        stream.seek(offset + head + count * entry)
+        following = stream.read(inline)
+        if len(following) < inline:
+            return list(found.values()), True
+        values = {
+            int.from_bytes(table[at : at + 2], order): table[at + 2 : at + entry]
+            for at in range(0, len(table), entry)
+        }
+        found[offset] = _place(offset, values, inline, order)
+        offset = int.from_bytes(following, order)
+    return list(found.values()), False
 
 
-def directories(file: tifffile.TiffFile, stream: BinaryIO) -> dict[int, exif.Directory]:
-    """The tags of every page that is no reduced version of another, by its place in the file.
+def _place(
+    offset: int, values: dict[int, bytes], inline: int, order: Literal["little", "big"]
+) -> Place:
+    """What the entries (type, count, value) of a directory tell at first sight."""
 
-    There is one for a stack in one piece, as ImageJ and MetaMorph write it.
-    """
-    order, big = file.byteorder, file.is_bigtiff
-    pages = [exif.parse(stream, offset, order, big=big) for offset in page_offsets(stream)]
-    return {
-        index: page.without(_STRUCTURE)
-        for index, page in enumerate(pages)
-        if not _is_reduced(page, order)
-    }
+    def content(code: int) -> bytes:
+        value = values.get(code, b"")
+        count = int.from_bytes(value[2:-inline], order)
+        size = count * {1: 1, 3: 2, 4: 4, 16: 8}.get(int.from_bytes(value[:2], order), inline + 1)
+        return value[-inline:][:size] if size <= inline else value[:-inline]
+
+    subfile, width, height = (
+        int.from_bytes(content(code), order) for code in (_SUBFILE_TYPE, _WIDTH, _HEIGHT)
+    )
+    kind = (height, width, *(content(code) for code in _KIND))
+    return Place(offset, bool(subfile & 1), (height, width), kind)
 
 
-def _is_reduced(page: exif.Directory, order: str) -> bool:
-    kind = page.get(_SUBFILE_TYPE)
-    return bool(kind and int.from_bytes(kind, "little" if order == "<" else "big") & 1)
+def directory(
+    stream: BinaryIO, offset: int, order: str, big: bool, budget: exif.Budget
+) -> exif.Directory:
+    """The tags of a page that do not describe how pixels are stored."""
+    return exif.parse(stream, offset, order, big=big, budget=budget).without(_STRUCTURE)
 
 
 def resolution(
-    directory: exif.Directory | None, order: str
+    directory: exif.Directory, order: str
 ) -> tuple[tuple[tuple[int, int], tuple[int, int]], int] | None:
     """Pixels per unit across and down as ratios, and the unit: 1 none, 2 inch, 3 centimetre."""
-    if directory is None:
-        return None
     across, down = (directory.get(code) for code in (_X_RESOLUTION, _Y_RESOLUTION))
     unit = directory.get(_RESOLUTION_UNIT)
     if across is None or down is None or not len(across) == len(down) == 8:
@@ -139,16 +177,14 @@ def default_layout(picture: Picture) -> TiffLayout:
         predictor=2,
         tile=None,
         rows_per_strip=None,
-        pages=(exif.Directory(tuple(entries), camera.children),),
+        pages=(PageTags(exif.Directory(tuple(entries), camera.children)),),
     )
 
 
 def extratags(
-    directory: exif.Directory | None, order: str, *, first: bool, big: bool
+    directory: exif.Directory, order: str, *, first: bool, big: bool
 ) -> list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]]:
     """Tags for tifffile; those that point to further directories point nowhere yet."""
-    if directory is None:
-        return []
     tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
         (entry.code, entry.type, entry.count, _value(entry, order), True)
         for entry in directory.entries
@@ -184,7 +220,7 @@ def append_children(stream: BinaryIO, directory: exif.Directory, order: str, *, 
 
 def _value_positions(stream: BinaryIO, order: str, *, big: bool) -> dict[int, int]:
     """Where the value of each tag of the first page stands in the file."""
-    offset = page_offsets(stream)[0]
+    offset = places(stream)[0][0].offset
     head, entry, before_value = (8, 20, 12) if big else (2, 12, 8)
     stream.seek(offset)
     (count,) = struct.unpack(f"{order}{'Q' if big else 'H'}", stream.read(head))
