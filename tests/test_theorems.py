@@ -182,3 +182,129 @@ def test_the_gaussian_theorem_holds_with_its_probability(bases: int) -> None:
     bound = lam * (2 + 2 * eta + 1 / s_min) * math.sqrt(n) * s_max * sigma
     failures = ((code - clean).abs().amax(1, keepdim=True) > bound).double().mean()
     assert failures <= 2 * d ** (1 - a**2 / 8) + (1 + math.e**2) * math.exp(-n / 24)
+
+
+# Lemma 1
+
+
+@pytest.mark.parametrize("d", [256, 512])
+def test_lemma_1_has_its_probabilities(d: int) -> None:
+    """The four events of e = Wξ, for W with unit rows: as often as the lemma says, or more."""
+    n, a, count, sigma = 256, 4.0, 4000, 0.7
+    random = torch.Generator().manual_seed(3)
+    rows = normal(random, d, n)
+    matrix = rows / l2(rows)
+    values = singular_values(matrix)
+    s_max, s_min = float(values[0]), float(values[-1])
+    error = sigma * normal(random, count, n) @ matrix.T
+    largest, length = error.abs().amax(1), error.norm(dim=1)
+    level = math.sqrt(math.log(d) / n)
+    lam = a * math.sqrt(2) * level
+    first = largest / math.sqrt(n) <= a * sigma * level / 2
+    second = largest / math.sqrt(n) <= lam / 2 * sigma / math.sqrt(2)
+    norm = length / math.sqrt(n)
+    third = (s_min * sigma / math.sqrt(2) < norm) & (norm < 2 * s_max * sigma)
+    fourth = (largest / length <= lam / (2 * s_min)) & third
+    by_rows, by_norm = 2 * d ** (1 - a**2 / 8), (1 + math.e**2) * math.exp(-n / 24)
+
+    def missed(event: Tensor) -> float:
+        return float((~event).double().mean())
+
+    assert missed(first) <= by_rows
+    assert torch.equal(first, second)
+    assert missed(third) <= by_norm
+    assert missed(fourth) <= by_rows + by_norm
+    assert fourth[second & third].all()
+
+
+# The synthesis model: Theorems 4 and 5, as stated and repaired
+
+
+class Synthesis(NamedTuple):
+    """Solutions of the synthesis model at many signal strengths, (count, d) each."""
+
+    code: Tensor  # ẑ
+    clean: Tensor  # z*
+    lam: Tensor  # (count, 1)
+    epsilon: Tensor
+    spread: Tensor  # ‖(I − DᵀD)z*‖₂
+    mu: float
+
+    @property
+    def noise_part(self) -> Tensor:
+        """(2 + η)ε with the η of z*."""
+        return 2 * self.epsilon + self.lam * self.clean.abs().sum(1, keepdim=True)
+
+    @property
+    def coherence(self) -> Tensor:
+        """ρμ‖z*‖∞."""
+        count = (self.clean != 0).sum(1, keepdim=True)
+        return count * self.mu * self.clean.abs().amax(1, keepdim=True)
+
+    @property
+    def stated(self) -> Tensor:
+        return self.lam * self.noise_part + self.coherence
+
+    @property
+    def repaired(self) -> Tensor:
+        return self.stated + self.lam * self.spread
+
+
+def synthesis(kind: str, nonzeros: int, seed: int = 0) -> Synthesis:
+    random = torch.Generator().manual_seed(seed)
+    n, count = 512, 120
+    atoms = normal(random, n, n)
+    if kind == "two bases":  # the identity and Hadamard's: all products 1/√n
+        atoms = torch.ones(1, 1, dtype=torch.float64)
+        while len(atoms) < n:
+            atoms = torch.kron(atoms, torch.tensor([[1.0, 1.0], [1.0, -1.0]]).double())
+    dictionary = torch.cat([torch.eye(n, dtype=torch.float64), atoms / atoms.norm(dim=0)], 1)
+    gram = dictionary.T @ dictionary
+    d = 2 * n
+    clean = normal(random, count, d).sign() * (
+        torch.rand(count, d, generator=random).argsort(1) < nonzeros
+    )
+    clean = clean * torch.logspace(-1, 4, count, dtype=torch.float64).unsqueeze(1)
+    noise = normal(random, count, n)
+    error, lam = noise @ dictionary, pivotal_lam(noise @ dictionary)
+    coefficients = clean @ gram + error
+    code = torch.cat([nelu(u[None], float(x)) for u, x in zip(coefficients, lam, strict=True)])
+    return Synthesis(
+        code,
+        clean,
+        lam,
+        singular_values(dictionary)[0] * l2(noise),
+        l2(clean - clean @ gram),
+        float((gram - torch.eye(d, dtype=torch.float64)).abs().max()),
+    )
+
+
+def test_theorem_4_as_stated_is_false() -> None:
+    case = synthesis("two bases", 2)
+    errors = (case.code - case.clean).abs().amax(1, keepdim=True)
+    assert (errors > 1.5 * case.stated).any()
+
+
+@pytest.mark.parametrize("kind", ["two bases", "random atoms"])
+@pytest.mark.parametrize("nonzeros", [1, 2, 5])
+def test_theorems_4_and_5_hold_repaired(kind: str, nonzeros: int) -> None:
+    case = synthesis(kind, nonzeros)
+    errors = case.code - case.clean
+    d = errors.shape[1]
+    assert (errors.abs().amax(1, keepdim=True) <= case.repaired * ROUNDING).all()
+    limit = case.noise_part + 2 * case.mu * math.sqrt(d) * case.clean.abs().sum(1, keepdim=True)
+    assert (l2(errors) <= limit * ROUNDING).all()
+    assert (case.spread <= case.mu * math.sqrt(d) * case.clean.abs().sum(1, keepdim=True)).all()
+
+
+def test_the_corollary_recovers_the_support() -> None:
+    """k < |z*_min|/(2μ|z*_max|) − (λ(2 + η)ε + λ‖(I − DᵀD)z*‖₂)/(μ|z*_max|), here k = 1."""
+    case = synthesis("two bases", 1)
+    largest = case.clean.abs().amax(1, keepdim=True)  # also the least: there is but one
+    rest = case.lam * (case.noise_part + case.spread)
+    most = largest / (2 * case.mu * largest) - rest / (case.mu * largest)
+    covered = most.squeeze(1) > 1
+    assert covered.sum() > 10
+    found = case.code.abs() > case.repaired
+    assert torch.equal(found[covered], (case.clean != 0)[covered])
+    assert torch.equal(covered.unsqueeze(1), largest > 2 * case.repaired)
