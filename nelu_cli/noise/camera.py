@@ -45,6 +45,8 @@ class Camera:
     phase: tuple[int, int]
     """Rows and columns by which the mosaic red-green/green-blue is shifted."""
     demosaic: Demosaic
+    tail: float
+    """Noise reduction that takes out the small and leaves the large: n·|n|^tail, 0 for none."""
     luma_blur: float
     chroma_blur: tuple[float, float]
     """The camera's noise reduction: Gaussians, in pixels; chroma has a fine and a coarse one."""
@@ -80,6 +82,7 @@ def draw_camera(rng: np.random.Generator) -> Camera:
         toe=float(np.exp(rng.uniform(np.log(0.003), np.log(0.05)))),
         phase=(int(rng.integers(2)), int(rng.integers(2))),
         demosaic=methods[int(rng.integers(len(methods)))],
+        tail=float(rng.uniform(0.1, 1)) if rng.uniform() < 0.35 else 0.0,
         luma_blur=float(rng.uniform(0.2, 0.95)) if rng.uniform() < 0.55 else 0.0,
         chroma_blur=(float(rng.uniform(0.5, 1.6)), float(rng.uniform(1.2, 3.2))),
         luma_level=float(rng.uniform(0.4, 1.2)),
@@ -142,6 +145,10 @@ def _finish(
     parts = to_ycc(noise)
     luma, chroma = parts[..., :1], parts[..., 1:]
     level = float(luma.std()) * settings.luma_level
+    if settings.tail:
+        spread = np.float32(float(luma.std()) + 1e-8)
+        luma = luma * np.abs(luma / spread) ** np.float32(settings.tail)
+        chroma = chroma * np.abs(luma / spread) ** np.float32(settings.tail / 2)
     luma = blur(luma, settings.luma_blur)
     fine, coarse = (blur(chroma, radius) for radius in settings.chroma_blur)
     share = np.float32(rng.uniform())
