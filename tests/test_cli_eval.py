@@ -268,3 +268,24 @@ def test_fetch_without_network_says_where_to_put_the_files(
     assert err.count("\n") == 1
     assert f"files are in {tmp_path / 'cache' / 'set12'}" in err
     assert "by hand" in err
+
+
+def test_real_pairs_have_a_table(nelu: Nelu, tmp_path: Path) -> None:
+    for name, light in (("a_real", 90), ("a_mean", 100), ("b_real", 110), ("b_mean", 100)):
+        Image.new("RGB", (16, 16), (light, light, light)).save(tmp_path / f"{name}.png")
+    status, out, err = nelu("eval", "--pairs", str(tmp_path), "--model", "none")
+    assert (status, err) == (0, "")
+    assert out.startswith(f"{tmp_path.name}: 2 images, colour; real noise\n")
+    assert "28.13" in out  # 20·log₁₀(255/10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--noisy", "."], "real noise: give --pairs, or both --noisy and --clean"),
+        (["--pairs", "samples"], "--pairs samples: no files NAME_real and NAME_mean in samples"),
+    ],
+)
+def test_half_pairs_are_refused_in_one_line(nelu: Nelu, arguments: list[str], message: str) -> None:
+    status, out, err = nelu("eval", *arguments, "--model", "none")
+    assert (status, out, err) == (2, "", f"nelu: {message}\n")

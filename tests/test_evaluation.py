@@ -27,6 +27,7 @@ from nelu_cli.evaluation import (
     Results,
     baseline,
     evaluate,
+    evaluate_pairs,
     figures,
     labels,
     paper_rows,
@@ -198,7 +199,7 @@ def test_csv_has_one_line_for_each_score(images: ImageSet) -> None:
 @pytest.mark.parametrize("answer", [np.full((48, 40, 1), np.nan), np.zeros((2, 2, 1))])
 def test_method_that_gives_no_picture_is_named(images: ImageSet, answer: FloatImage) -> None:
     broken = Method("broken", lambda noisy, sigma255: answer)
-    with pytest.raises(NeluError, match=r"^broken: gives no picture for picture0 at σ = 15$"):
+    with pytest.raises(NeluError, match=r"^broken: gives no picture for picture0, σ 15$"):
         evaluate(images, [broken], [15])
 
 
@@ -335,3 +336,42 @@ def test_detail_is_the_square_with_the_most_structure() -> None:
     assert abs(columns.start - 40) <= 1
     rows, columns = figures.detail(image, side=500)
     assert (rows, columns) == (slice(0, 60), slice(0, 80))
+
+
+# Real pairs
+
+
+def test_real_pairs_are_scored_against_their_clean_half(tmp_path: Path) -> None:
+    clean, noisy = tmp_path / "clean", tmp_path / "noisy"
+    for folder, light in ((clean, 100), (noisy, 110)):
+        folder.mkdir()
+        for name in ("a.png", "b.png"):
+            Image.new("RGB", (16, 16), (light, light, light)).save(folder / name)
+    pairs = datasets.matched_pairs(datasets.find(str(noisy)), datasets.find(str(clean)))
+    told: list[float] = []
+
+    def mend(picture: FloatImage, sigma255: float) -> FloatImage:
+        told.append(sigma255)
+        return np.full_like(picture, 101 / 255)
+
+    results = evaluate_pairs("mine", pairs, [Method("mend", mend)])
+    assert results.sigmas == (None,)
+    assert results.images == ("a", "b")
+    assert results.psnr("noisy", None).value == pytest.approx(20 * np.log10(255 / 10))
+    assert results.psnr("mend", None).value == pytest.approx(20 * np.log10(255))
+    assert told == pytest.approx([0, 0], abs=1e-4)  # a constant difference is no noise
+    assert json.loads(results.to_json())["sigmas"] == [None]
+    with pytest.raises(UsageError, match="not real pairs"):
+        figures.psnr_curves(results, tmp_path / "curves.png")
+
+
+def test_pairs_that_do_not_match_are_refused(tmp_path: Path) -> None:
+    for folder, name in (("noisy", "a"), ("noisy", "b"), ("clean", "a")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        Image.new("RGB", (12, 12 if name == "a" else 13)).save(tmp_path / folder / f"{name}.png")
+    noisy, clean = (datasets.find(str(tmp_path / name)) for name in ("noisy", "clean"))
+    with pytest.raises(DatasetError, match=r"1 of 2 pictures have no counterpart .*, b.png"):
+        datasets.matched_pairs(noisy, clean)
+    pair = datasets.Pair("x", tmp_path / "noisy/b.png", tmp_path / "clean/a.png")
+    with pytest.raises(DatasetError, match="is not as large as"):
+        evaluate_pairs("mine", [pair], [])

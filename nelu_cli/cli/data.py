@@ -39,6 +39,8 @@ def fetch(
     known = [downloads.lookup(name) for name in names]  # refuse an unknown name before any work
     for public in known:
         folder = (data_dir or datasets.cache_dir()) / public.name
+        if public.licence:
+            typer.echo(f"{public.name}: {public.licence}, see {public.source}", err=True)
         with reporting.progress(public.name, len(public.checksums)) as advance:
             outcome = downloads.fetch(public.name, folder, mirror=mirror, progress=advance)
         typer.echo(f"{public.name}: {len(public.checksums)} files in {folder} ({outcome.new} new)")

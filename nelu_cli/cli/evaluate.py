@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from nelu_cli.data.sets import ImageSet
-    from nelu_cli.evaluation import Comparison, Mean, Method, Results
+    from nelu_cli.data.sets import ImageSet, Pair
+    from nelu_cli.evaluation import Comparison, Level, Mean, Method, Results
     from nelu_cli.runtime.options import Quality
 
-    Rows = dict[tuple[str, str], dict[float, Mean]]  # (name, note): means by noise level
+    Rows = dict[tuple[str, str], dict[Level, Mean]]  # (name, note): means by noise level
 
 Noise = Literal[
     "white",
@@ -65,6 +65,21 @@ def evaluate(
     paper: Annotated[
         bool, typer.Option("--paper", help="Add the two rows that the paper published for bsd68.")
     ] = False,
+    pairs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FOLDER",
+            help="Real noise: photographs NAME_real and their clean means NAME_mean, such as cc.",
+        ),
+    ] = None,
+    noisy: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Real noise: photographs, with --clean."),
+    ] = None,
+    clean: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Their clean counterparts, of the same names."),
+    ] = None,
     noise: Annotated[Noise, typer.Option(help="Kind of noise.")] = "white",
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw of noise.")] = 0,
     limit: Annotated[
@@ -109,7 +124,7 @@ def evaluate(
         typer.Option(help="What models compute in; auto as nelu denoise does by default."),
     ] = "float32",
 ) -> None:
-    """Measure PSNR and SSIM of models on pictures with added noise.
+    """Measure PSNR and SSIM of models on pictures with added noise, or with real noise.
 
     The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
     """
@@ -118,7 +133,8 @@ def evaluate(
     from nelu_cli.data import sets as datasets
     from nelu_cli.evaluation import figures
 
-    levels = _levels(sigmas)
+    sigma_levels = _levels(sigmas)
+    levels: tuple[Level, ...] = sigma_levels
     if channels == 2:
         raise UsageError("--channels 2: choose 1 (grey) or 3 (colour)")
     if plot is not None:
@@ -127,33 +143,52 @@ def evaluate(
         if target is not None and not target.parent.is_dir():
             raise UsageError(f"{target}: there is no folder {target.parent}")
     baselines = [evaluation.baseline(name) for name in dict.fromkeys(baseline or ())]
-    images = datasets.find(dataset, data_dir)
+    real = _real_pairs(pairs, noisy, clean, data_dir)
+    if real is not None:
+        if plot is not None or paper:
+            raise UsageError("--plot and --paper are for noise of known levels, not for real pairs")
+        images, levels = real[0], (None,)
+    else:
+        images = datasets.find(dataset, data_dir)
     models, kind = _models(
         images.paths, model, channels, parse_quality(quality), threads, device, precision
     )
     methods = [*models, *baselines]
     notes = reporting.stderr_console()
     _warn_of_other_files(images, notes)
-    used = len(images.paths[:limit])
+    available = len(images.paths) if real is None else len(real[1])
+    used = min(available, limit or available)
 
     with (
         reporting.progress("evaluating", used * len(levels) * len(methods)) as advance,
         _os_errors_in_one_line(),
     ):
-        results = evaluation.evaluate(
-            images,
-            methods,
-            levels,
-            channels=kind,
-            noise=noise,
-            seed=seed,
-            limit=limit,
-            progress=advance,
-            save=None if save_images is None else _saver(save_images),
-        )
+        save = None if save_images is None else _saver(save_images)
+        if real is not None:
+            results = evaluation.evaluate_pairs(
+                images.name,
+                real[1],
+                methods,
+                channels=kind,
+                limit=limit,
+                progress=advance,
+                save=save,
+            )
+        else:
+            results = evaluation.evaluate(
+                images,
+                methods,
+                sigma_levels,
+                channels=kind,
+                noise=noise,
+                seed=seed,
+                limit=limit,
+                progress=advance,
+                save=save,
+            )
     if paper:
-        results = dataclasses.replace(results, published=evaluation.paper_rows(levels))
-        if reason := _paper_does_not_apply(results, whole=used == len(images.paths)):
+        results = dataclasses.replace(results, published=evaluation.paper_rows(sigma_levels))
+        if reason := _paper_does_not_apply(results, whole=used == available):
             _warn(notes, f"the paper's rows do not compare: {reason}")
     with _os_errors_in_one_line():
         if csv is not None:
@@ -163,7 +198,27 @@ def evaluate(
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
-        _print_results(results, len(images.paths), reporting.stdout_console())
+        _print_results(results, available, reporting.stdout_console())
+
+
+def _real_pairs(
+    pairs: str | None, noisy: Path | None, clean: Path | None, data_dir: Path | None
+) -> tuple["ImageSet", tuple["Pair", ...]] | None:
+    """The set and the pairs that --pairs, or --noisy and --clean, stand for."""
+    from nelu_cli.data import sets as datasets
+
+    if (noisy is None) != (clean is None) or (pairs is not None and noisy is not None):
+        raise UsageError("real noise: give --pairs, or both --noisy and --clean")
+    if noisy is not None and clean is not None:
+        images = datasets.find(f"{noisy}")
+        return images, datasets.matched_pairs(images, datasets.find(f"{clean}"))
+    if pairs is None:
+        return None
+    images = datasets.find(pairs, data_dir)
+    found = datasets.pairs_of(images)
+    if not found:
+        raise UsageError(f"--pairs {pairs}: no files NAME_real and NAME_mean in {images.name}")
+    return images, found
 
 
 def _warn_of_other_files(images: "ImageSet", notes: "Console") -> None:
@@ -296,9 +351,9 @@ def _print_results(results: "Results", available: int, console: "Console") -> No
     used = len(results.images)
     count = f"{used} images" if used == available else f"the first {used} of {available} images"
     colour = "colour" if results.channels == 3 else "grey"
+    seed = "" if results.noise == "real" else f", seed {results.seed}"
     console.print(
-        f"{results.dataset}: {count}, {colour}; {results.noise} noise, seed {results.seed}",
-        markup=False,
+        f"{results.dataset}: {count}, {colour}; {results.noise} noise{seed}", markup=False
     )
     psnr = _rows(results, results.psnr)
     for row in results.published:
@@ -320,18 +375,20 @@ def _print_results(results: "Results", available: int, console: "Console") -> No
         console.print(remark, style="dim", markup=False, soft_wrap=False)
 
 
-def _rows(results: "Results", mean: Callable[[str, float], "Mean"]) -> "Rows":
+def _rows(results: "Results", mean: Callable[[str, "Level"], "Mean"]) -> "Rows":
     return {
         (name, note): {sigma: mean(name, sigma) for sigma in results.sigmas}
         for name, note in results.methods.items()
     }
 
 
-def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence[float], width: int) -> "Table":
+def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence["Level"], width: int) -> "Table":
     """Rows are methods, columns noise levels; the errors go below the means if space is short."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
+
+    from nelu_cli.evaluation import level_text
 
     names = max(len(f"{name} ({note})") for name, note in rows)
     narrow = names + len(sigmas) * len("  31.05 ±0.41") > width
@@ -346,7 +403,7 @@ def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence[float], width
             text.append("\n" if narrow else " ").append(extra, style="not bold dim")
         return text
 
-    def score(sigma: float, mean: "Mean | None") -> Text:
+    def score(sigma: "Level", mean: "Mean | None") -> Text:
         if mean is None:
             return Text("–")
         error = "" if math.isnan(mean.error) else f"±{mean.error:.{digits}f}"
@@ -356,7 +413,7 @@ def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence[float], width
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(title)
     for sigma in sigmas:
-        table.add_column(f"σ {sigma:g}", justify="right" if narrow else "left", no_wrap=True)
+        table.add_column(level_text(sigma), justify="right" if narrow else "left", no_wrap=True)
     for (name, note), row in rows.items():
         table.add_row(cell(name, f"({note})"), *(score(s, row.get(s)) for s in sigmas))
     return table

@@ -39,6 +39,8 @@ class PublicSet:
     repository: str  # owner/name at GitHub
     commit: str
     folder: str
+    licence: str = ""
+    """What a person must know before using the files, if anything."""
 
     @property
     def checksums(self) -> Mapping[str, str]:
@@ -56,6 +58,16 @@ class PublicSet:
 
 _CSCNET = ("drorsimon/CSCNet", "699d08501649979ef487c7e4b5b4a37d0a8ffdf7")
 _FFDNET = ("cszn/FFDNet", "e787f46df2f374ff3591186706229cb9a0591fea")
+_MCWNNM = (
+    "csjunxu/MCWNNM-ICCV2017",
+    "e6db69b01ff21e89461cc49893c89afb1a9a941c",
+    "Real_ccnoise_denoised_part",
+)
+_POLYU = (
+    "csjunxu/PolyU-Real-World-Noisy-Images-Dataset",
+    "3af0f2646b267a00446fe4b7113a15e67bc80b4e",
+    "CroppedImages",
+)
 
 CATALOGUE: Mapping[str, PublicSet] = {
     each.name: each
@@ -65,6 +77,13 @@ CATALOGUE: Mapping[str, PublicSet] = {
         PublicSet("cbsd68", "the same 68 in colour", *_FFDNET, "testsets/CBSD68"),
         PublicSet("kodak24", "24 colour photographs", *_FFDNET, "testsets/Kodak24"),
         PublicSet("mcmaster", "18 colour images", *_FFDNET, "testsets/McMaster"),
+        PublicSet("cc", "15 real camera crops and their clean means", *_MCWNNM),
+        PublicSet(
+            "polyu",
+            "100 real camera crops and their clean means",
+            *_POLYU,
+            licence="for non-commercial use only",
+        ),
         PublicSet("cbsd432", "432 colour images for training", *_CSCNET, "datasets/CBSD432"),
     )
 }

@@ -25,6 +25,7 @@ __all__ = [
     "find",
     "load_clean",
     "load_pixels",
+    "matched_pairs",
     "pairs_of",
 ]
 
@@ -60,6 +61,18 @@ def pairs_of(images: ImageSet) -> tuple[Pair, ...]:
         for stem, path in by_stem.items()
         if stem.endswith(NOISY) and stem.removesuffix(NOISY) + CLEAN in by_stem
     )
+
+
+def matched_pairs(noisy: ImageSet, clean: ImageSet) -> tuple[Pair, ...]:
+    """Pairs of two folders whose files have the same names, but for their extensions."""
+    by_stem = {path.stem: path for path in clean.paths}
+    alone = [path.name for path in noisy.paths if path.stem not in by_stem]
+    if alone:
+        raise DatasetError(
+            f"{noisy.paths[0].parent}: {len(alone)} of {len(noisy.paths)} pictures have no "
+            f"counterpart of the same name in {clean.paths[0].parent}, {alone[0]} for one"
+        )
+    return tuple(Pair(path.stem, path, by_stem[path.stem]) for path in noisy.paths)
 
 
 def cache_dir() -> Path:

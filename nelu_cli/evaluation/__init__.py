@@ -1,22 +1,20 @@
 """How well denoisers do: metrics, baselines, tables, figures."""
 
+from nelu_cli.evaluation.methods import BASELINES, Method, baseline, model_method
+from nelu_cli.evaluation.metrics import FloatImage, psnr, ssim
 from nelu_cli.evaluation.scores import (
-    BASELINES,
     NOISY,
     Comparison,
-    FloatImage,
+    Level,
     Mean,
-    Method,
     Published,
     Results,
     Score,
-    baseline,
     evaluate,
+    evaluate_pairs,
     labels,
-    model_method,
+    level_text,
     paper_rows,
-    psnr,
-    ssim,
 )
 
 __all__ = [
@@ -24,6 +22,7 @@ __all__ = [
     "NOISY",
     "Comparison",
     "FloatImage",
+    "Level",
     "Mean",
     "Method",
     "Published",
@@ -31,7 +30,9 @@ __all__ = [
     "Score",
     "baseline",
     "evaluate",
+    "evaluate_pairs",
     "labels",
+    "level_text",
     "model_method",
     "paper_rows",
     "psnr",

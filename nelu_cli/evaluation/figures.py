@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import UsageError
-from nelu_cli.evaluation import NOISY, Comparison, FloatImage, Results
+from nelu_cli.evaluation import NOISY, Comparison, FloatImage, Results, level_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,9 @@ def psnr_curves(results: Results, path: Path) -> None:
     check_figure_path(path)
     figure = _figure(7.5, 4.8)
     axes = figure.subplots()
-    sigmas = sorted(results.sigmas)
+    sigmas = sorted(sigma for sigma in results.sigmas if sigma is not None)
+    if not sigmas:
+        raise UsageError(f"{path}: PSNR over σ needs noise of known levels, not real pairs")
     curves: list[Any] = []
     for number, method in enumerate(results.methods):
         means = [results.psnr(method, sigma) for sigma in sigmas]
@@ -117,7 +119,7 @@ def save_comparison(comparison: Comparison, folder: Path) -> None:
     worst estimate.
     """
     image = folder / _file_name(comparison.image)
-    level = image / f"sigma{comparison.sigma255:g}"
+    level = image / level_text(comparison.sigma255).replace("σ ", "sigma")
     level.mkdir(parents=True, exist_ok=True)
     shown = {NOISY: comparison.noisy, **comparison.estimates}
     errors = {name: _error(comparison.clean, picture) for name, picture in shown.items()}
@@ -147,7 +149,7 @@ def _side_by_side(
     grid[1, 1].axis("off")
     heat = None
     for column, (name, picture) in enumerate(shown.items(), start=2):
-        title = f"noisy, σ = {comparison.sigma255:g}" if name == NOISY else name
+        title = f"noisy, {level_text(comparison.sigma255)}" if name == NOISY else name
         _show(grid[0, column], picture[rows, columns], title)
         grid[0, column].set_xlabel(f"{comparison.psnr[name]:.2f} dB", fontsize=9)
         heat = grid[1, column].imshow(errors[name][rows, columns], cmap=_HEAT, vmin=0, vmax=scale)
