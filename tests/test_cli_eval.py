@@ -258,6 +258,15 @@ def test_fetch_with_everything_there_needs_no_network(
     assert out == f"set12: 3 files in {data / 'set12'} (0 new)\n"
 
 
+def test_a_licence_is_told_before_fetching(
+    nelu: Nelu, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_checksums", lambda name: {})
+    status, _, err = nelu("data", "fetch", "polyu", "--data-dir", data)
+    assert status == 0
+    assert err.startswith("polyu: for non-commercial use only, see https://github.com/csjunxu/")
+
+
 def test_fetch_without_network_says_where_to_put_the_files(
     nelu: Nelu, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
