@@ -124,7 +124,7 @@ def evaluate(
         typer.Option(help="What models compute in; auto as nelu denoise does by default."),
     ] = "float32",
 ) -> None:
-    """Measure PSNR and SSIM of models, with added or with real noise.
+    """Measure models: PSNR and SSIM, added or real noise.
 
     The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
     """
