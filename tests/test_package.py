@@ -34,7 +34,8 @@ LAYERS: dict[str, set[str]] = {
     "checkpoints": {"atomic", "networks"},
     "images": {"atomic"},
     "runtime": {"atomic", "checkpoints", "images", "networks"},
-    "files": {"atomic", "images", "runtime"},
+    "raw": {"images"},
+    "files": {"atomic", "images", "raw", "runtime"},
     "pages": {"atomic", "images"},
     "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
@@ -51,7 +52,7 @@ LAYERS: dict[str, set[str]] = {
         "runtime",
     },
 }
-WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise", "pages"]
+WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise", "pages", "raw"]
 FREE = {"__init__", "__main__", "cli"}  # may import anything (cli: inside functions)
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-7]|10[0-7]|[34]8;)[\d;]*m")
 

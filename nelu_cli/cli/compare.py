@@ -80,8 +80,8 @@ def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], lis
 
     Files of folders belong together if they have the same name, or the same but for the extension.
     """
+    from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.plan import collect
-    from nelu_cli.images import EXTENSIONS
 
     if before.is_dir() != after.is_dir() and before.exists() and after.exists():
         raise UsageError(f"{before} and {after}: give two pictures or two folders")
@@ -90,7 +90,7 @@ def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], lis
     problems: list[NeluError] = []
     found: list[dict[Path, Path]] = []
     for folder in (before, after):
-        items, closed = collect([str(folder)], EXTENSIONS)
+        items, closed = collect([str(folder)], PICTURES)
         problems += [ImageError(str(record.error)) for record in closed]
         found.append({item.name: item.path for item in items})
     bare: dict[Path, Path] = {}

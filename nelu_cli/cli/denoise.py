@@ -76,6 +76,10 @@ def denoise(
             help="File format of the result. Default: by its name, else as the input.",
         ),
     ] = None,
+    color: Annotated[
+        Literal["srgb", "p3", "adobe", "linear"],
+        typer.Option(help="The colour space that RAW files are developed to."),
+    ] = "srgb",
     strip: Annotated[
         bool,
         typer.Option("--strip", help="Leave out metadata, but for the colour profile."),
@@ -141,10 +145,10 @@ def denoise(
     """
     from nelu_cli.cli.page import PageReport, check_report
     from nelu_cli.cli.reporting import Report, file_progress
+    from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.plan import plan_jobs
     from nelu_cli.files.queue import denoise_files
     from nelu_cli.files.settings import Settings, format_named
-    from nelu_cli.images import EXTENSIONS
     from nelu_cli.runtime.options import Options
 
     settings = Settings(
@@ -161,9 +165,10 @@ def denoise(
         skip_existing=skip_existing,
         dry_run=dry_run,
         noise_level=json_lines or not quiet,
+        colour=color,
     )
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
-    plan = plan_jobs(inputs, output, EXTENSIONS, settings.rename)
+    plan = plan_jobs(inputs, output, PICTURES, settings.rename)
     if noise_map is not None:
         plan = plan.with_noise_map(noise_map, force=force)
     page = None

@@ -40,8 +40,8 @@ def info(
     The noise level is on the 0–255 scale; of large pictures it is measured on a sample.
     """
     from nelu_cli.cli.reporting import stderr_console, stdout_console
+    from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.inspection import inspect_file
-    from nelu_cli.images import EXTENSIONS
     from nelu_cli.runtime.models import Models
 
     limit = parse_count(max_pixels, "--max-pixels")
@@ -50,7 +50,7 @@ def info(
     names: list[Path | None] = [None]
     problems: list[Record] = []
     if files != [STDIO]:
-        found, problems = collect(files, EXTENSIONS)
+        found, problems = collect(files, PICTURES)
         names = [item.path for item in found]
     models = Models(model, device, precision)
     outcome = Outcome(total=len(names) + len(problems))

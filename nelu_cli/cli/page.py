@@ -39,11 +39,13 @@ def check_report(page: Path, jobs: list["Job"], *, force: bool) -> None:
 
 def looks_of(first: Path, second: Path, limit: int, budget: int) -> "Looks":
     """What there is to see of a picture before and after."""
+    import nelu_cli.files.formats  # noqa: F401 (RAW files can be read, too)
     from nelu_cli import images
+    from nelu_cli.images.convert import developed
     from nelu_cli.images.picture import Refusal
     from nelu_cli.pages import look_at
 
-    before, after = (images.read(path, max_pixels=limit) for path in (first, second))
+    before, after = (developed(images.read(path, max_pixels=limit)) for path in (first, second))
     try:
         return look_at(before, after, budget)
     except Refusal as error:

@@ -8,6 +8,7 @@ from PIL import ImageCms
 
 from nelu_cli import images
 from nelu_cli.errors import CheckpointError, ImageError
+from nelu_cli.files import formats as _formats  # noqa: F401 (RAW files can be read, too)
 from nelu_cli.files.plan import STDIO, read_once
 from nelu_cli.files.records import Json, header_json
 from nelu_cli.images import MAX_PIXELS, Header, Metadata

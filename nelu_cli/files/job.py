@@ -22,7 +22,7 @@ from nelu_cli.files.plan import Job, read_once
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.images import Picture
-from nelu_cli.images.convert import check_size, fit
+from nelu_cli.images.convert import check_size, developed, fit
 from nelu_cli.images.picture import Refusal
 from nelu_cli.runtime.models import Model, Models, choose_model, default_models
 from nelu_cli.runtime.noise_level import estimate_noise
@@ -209,6 +209,7 @@ def _check_fits(picture: Picture, format: str, name: str, settings: Settings) ->
         pixels=picture.pixels[..., :1, :1, :],
         alpha=None if alpha is None else np.full_like(alpha[..., :1, :1], alpha.min()),
     )
+    corner = developed(corner, format, corner=True)
     try:
         check_size(picture, format)
         fit(corner, format, allow_loss=settings.allow_depth_loss)
@@ -225,6 +226,7 @@ def _write_picture(picture: Picture, target: Path | None, format: str, settings:
         format=format,
         strip=settings.strip,
         allow_depth_loss=settings.allow_depth_loss,
+        colour=settings.colour,
     )
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from nelu_cli import images
 from nelu_cli.errors import ImageError, UsageError
-from nelu_cli.images import EXTENSIONS, MAX_PIXELS
+from nelu_cli.files.formats import EXTENSIONS, becomes
+from nelu_cli.images import MAX_PIXELS, READABLE
 from nelu_cli.runtime.options import Options
 
 __all__ = ["Settings", "format_named"]
@@ -32,6 +33,8 @@ class Settings:
     """Read and check everything, write nothing."""
     noise_level: bool = True
     """Whether anybody will read how noisy a picture was."""
+    colour: str = "srgb"
+    """What RAW files are developed to: srgb, p3, adobe or linear."""
 
     def __post_init__(self) -> None:
         if self.force and self.skip_existing:
@@ -40,17 +43,17 @@ class Settings:
             raise UsageError(f"{self.format} cannot be written; choose one of {_known()}")
 
     def rename(self, name: Path) -> Path:
-        """The name of a result in a folder: another extension if another format is asked for."""
-        if self.format is None or EXTENSIONS.get(name.suffix.lower()) == self.format:
+        """The name of a result in a folder: another extension if it is of another format."""
+        own = READABLE.get(name.suffix.lower())
+        format = self.format or (own and becomes(own))
+        if format in (None, own):
             return name
-        return name.with_suffix(
-            next(key for key, value in EXTENSIONS.items() if value == self.format)
-        )
+        return name.with_suffix(next(key for key, value in EXTENSIONS.items() if value == format))
 
     def target_format(self, target: Path | None, source_format: str) -> str:
         """The format to write; refuse what cannot be written, and a name that says another one."""
         if target is None:
-            format = self.format or source_format
+            format = self.format or becomes(source_format)
             if format not in EXTENSIONS.values():
                 raise ImageError(f"{format} cannot be written; choose another with --format")
             return format

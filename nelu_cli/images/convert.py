@@ -9,7 +9,7 @@ from nelu_cli.images.format import Format
 from nelu_cli.images.formats import FORMATS
 from nelu_cli.images.picture import Picture, Refusal, is_bilevel, rescale, strips, upright
 
-__all__ = ["check_size", "fit"]
+__all__ = ["check_size", "developed", "fit"]
 
 
 def check_size(picture: Picture, format: str) -> None:
@@ -17,6 +17,26 @@ def check_size(picture: Picture, format: str) -> None:
     most = FORMATS[format].longest_side
     if max(picture.pixels.shape[-3:-1]) > most:
         raise Refusal(f"{format} holds at most {most} pixels a side; choose PNG or TIFF")
+
+
+def developed(
+    picture: Picture, format: str = "TIFF", colour: str = "srgb", *, corner: bool = False
+) -> Picture:
+    """The picture in colours, if it is still one of a camera's sensor and the format wants more.
+
+    Args:
+        picture: any.
+        format: that it is for; decides between 16 and 8 bits.
+        colour: the colour space: srgb, p3, adobe or linear.
+        corner: only one pixel, to find out what would come.
+    """
+    undeveloped, limits = picture.metadata.undeveloped, FORMATS[format]
+    if undeveloped is None or "undeveloped" in limits.metadata:
+        return picture
+    deep = not limits.depths or "uint16" in limits.depths
+    if corner:
+        return undeveloped.corner(deep=deep)
+    return undeveloped.develop(picture, deep=deep, colour=colour)
 
 
 def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:

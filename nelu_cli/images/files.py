@@ -17,7 +17,7 @@ from nelu_cli.images.access import (
     reported,
     sink,
 )
-from nelu_cli.images.convert import fit
+from nelu_cli.images.convert import developed, fit
 from nelu_cli.images.format import Format, Pages, Writer
 from nelu_cli.images.formats import FORMATS, format_for
 from nelu_cli.images.picture import Header, Picture, Refusal, upright
@@ -58,7 +58,8 @@ def read(source: Path | bytes, *, max_pixels: int = MAX_PIXELS, salvage: bool = 
             raise ImageError(f"{name}: animated images are not supported; extract a frame first")
         with reported(name, f"damaged {format.name} file"):
             picture = format.read(file)
-            if picture.pixels.shape[-3:-1] != (header.height, header.width):
+            size = picture.pixels.shape[-3:-1]
+            if size != (header.height, header.width) and not picture.metadata.undeveloped:
                 raise ValueError("it is not as large as its header says")
         if header.animated:
             picture = picture.noted("only the first frame of an animation is taken")
@@ -138,6 +139,7 @@ def write(
     format: str | None = None,
     strip: bool = False,
     allow_depth_loss: bool = False,
+    colour: str = "srgb",
 ) -> tuple[str, ...]:
     """Write a picture, whole or not at all if the target is a path.
 
@@ -156,6 +158,7 @@ def write(
         strip: leave out EXIF, resolution, XMP and text. The colour profile stays, or colours
             would change.
         allow_depth_loss: convert what the format cannot hold.
+        colour: what RAW files are developed to: srgb, p3, adobe or linear.
 
     Returns:
         Notes: what was left out or changed from the file that was read to this one, in words.
@@ -165,6 +168,7 @@ def write(
     """
     entry = _writable(picture, target, format)
     with reported(name_of(target), f"cannot be written as {entry.name}"):
+        picture = developed(picture, entry.name, colour)
         picture = fit(
             _strip(picture) if strip else picture, entry.name, allow_loss=allow_depth_loss
         )
@@ -205,6 +209,7 @@ def write_pages(
         nonlocal writer
         entry = _writable(picture, target, format)
         with reported(name, f"{problem} as {entry.name}"):
+            picture = developed(picture, entry.name)
             if strip:
                 picture = _strip(picture)
             picture = fit(picture, entry.name, allow_loss=allow_depth_loss)

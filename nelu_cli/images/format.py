@@ -76,6 +76,7 @@ class Format:
         whites: tells whether a value may mean white that is not the largest of the samples' dtype.
         inks: whether it holds CMYK.
         longest_side: the most pixels a side.
+        becomes: the format of results where none is asked for, if files can only be read.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Format:
     whites: Callable[[int], bool] = lambda white: False
     inks: bool = False
     longest_side: int = 2**31 - 1
+    becomes: str | None = None
 
 
 def starts_with(*signatures: bytes) -> Callable[[Source], bool]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,6 +18,7 @@ __all__ = [
     "Picture",
     "Refusal",
     "TiffLayout",
+    "Undeveloped",
     "is_bilevel",
     "join_alpha",
     "rescale",
@@ -110,6 +111,19 @@ class ExrLayout:
     header: Mapping[str, Any]
 
 
+class Undeveloped(Protocol):
+    """The values of a camera's sensor, from which a picture is yet to be made."""
+
+    def develop(self, picture: "Picture", *, deep: bool, colour: str) -> "Picture":
+        """The picture in colours, in 16 bits or in 8."""
+
+    def corner(self, *, deep: bool) -> "Picture":
+        """One pixel of such a picture."""
+
+    def write(self, picture: "Picture", stream: BinaryIO) -> None:
+        """Write the values themselves, as a DNG."""
+
+
 @dataclass(frozen=True)
 class Metadata:
     """Everything besides the pixels that should survive from file to file."""
@@ -128,6 +142,7 @@ class Metadata:
     jpeg: JpegLayout | None = None
     tiff: TiffLayout | None = None
     exr: ExrLayout | None = None
+    undeveloped: Undeveloped | None = None  # the pixels are not a picture yet, but planes of this
 
     @property
     def orientation(self) -> int:
@@ -161,6 +176,7 @@ class Metadata:
             jpeg=jpeg,
             tiff=tiff,
             exr=exr,
+            undeveloped=self.undeveloped,
         )
 
 

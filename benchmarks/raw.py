@@ -1,0 +1,76 @@
+"""RAW files: denoise the sensor's mosaic, or the developed picture? ``python -m benchmarks.raw``.
+
+Pictures become mosaics with the noise of a sensor at some ISO numbers (see
+:mod:`nelu_cli.raw.synthetic`). Both ways end in a developed picture, compared with that of the
+clean mosaic: mean PSNR in dB of 16-bit sRGB. Seed 0.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common import parser, show
+from nelu_cli import images
+from nelu_cli.data.sets import find, load_pixels
+from nelu_cli.images import Picture
+from nelu_cli.images.convert import developed
+from nelu_cli.raw import register_raw
+from nelu_cli.raw.synthetic import make_dng
+from nelu_cli.runtime.models import Model, load_model
+from nelu_cli.runtime.pipeline import denoise
+
+Pixels = NDArray[Any]
+
+
+def psnr(found: Picture, truth: Picture) -> float:
+    difference = found.pixels.astype(np.float64) - truth.pixels
+    return float(20 * np.log10(65535 / np.sqrt(np.mean(difference**2))))
+
+
+def measure(pixels: Pixels, iso: float, grey: Model, colour: Model) -> dict[str, float]:
+    """PSNR of one picture: noisy, and cleaned both ways."""
+    truth = developed(images.read(make_dng(pixels)))
+    mosaic = images.read(make_dng(pixels, iso=iso))
+    noisy = developed(mosaic)
+    first = developed(replace(mosaic, pixels=denoise(mosaic.pixels, grey)))
+    second = replace(noisy, pixels=denoise(noisy.pixels, colour))
+    return {
+        "noisy": psnr(noisy, truth),
+        "mosaic first": psnr(first, truth),
+        "developed first": psnr(second, truth),
+    }
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--dataset", default="photos", help="a set of nelu data, or a folder")
+    options.add_argument("--count", type=int, default=24, help="pictures, from the first on")
+    options.add_argument("--side", type=int, default=512, help="of the crop from the middle")
+    options.add_argument(
+        "--iso", type=float, nargs="+", default=[800, 1600, 3200, 6400, 12800, 25600]
+    )
+    options.add_argument("--mosaic-model", default="deep-gray")
+    options.add_argument("--developed-model", help="default: the best one for colour pictures")
+    chosen = options.parse_args()
+    register_raw()
+    grey, colour = load_model(chosen.mosaic_model), load_model(chosen.developed_model, channels=3)
+    paths = find(chosen.dataset).paths[: chosen.count]
+    rows = []
+    for iso in chosen.iso:
+        found = [measure(_middle(load_pixels(p, 3), chosen.side), iso, grey, colour) for p in paths]
+        means = {way: float(np.mean([row[way] for row in found])) for way in found[0]}
+        rows.append({"iso": iso, **means})
+    formats = {"iso": ".0f", "noisy": ".2f", "mosaic first": ".2f", "developed first": ".2f"}
+    title = f"PSNR in dB, {len(paths)} pictures, {grey.name} on the mosaic, {colour.name} developed"
+    show(title, rows, chosen.json, formats)
+
+
+def _middle(pixels: Pixels, side: int) -> Pixels:
+    top, left = (max(0, (length - side) // 2) for length in pixels.shape[:2])
+    return pixels[top : top + side, left : left + side]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The values of a sensor, one colour a pixel, and their way to a picture and back.
+
+They are denoised where their noise is white: each of the four places of the 2×2 cell of colours is
+a plane of its own, variance-stabilised, so that a network for white noise may be used.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import floor, log2
+from typing import BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nelu_cli.images import Metadata, Picture, exif
+from nelu_cli.raw.anscombe import SensorNoise, destabilise, stabilise
+from nelu_cli.raw.dng import write_dng
+from nelu_cli.raw.noise_model import estimate_sensor_noise
+
+__all__ = ["Mosaic"]
+
+_WINDOW = 15  # positions of a plane, the side of the box over which what was removed is judged
+_CHANCE = 1.3  # mean square of noise alone that such a box seldom exceeds: 1 ± 0.1
+Develop = Callable[[bytes, bool, str], Picture]  # a DNG, whether in 16 bits, and the colour space
+
+
+@dataclass(frozen=True, eq=False)
+class Mosaic:
+    """What a sensor saw.
+
+    Attributes:
+        values: as the file had them, (H, W).
+        cell: the colours of the cell at the upper left, row by row: 0 red, 1 green, 2 blue.
+        black: the value of darkness at each place of that cell.
+        white: the value at which the sensor is full.
+        orientation: as in EXIF, 1 to 8.
+        tags: of colour, camera and lens, as a DNG has them, in the byte order ``order``.
+        developer: makes a picture of a DNG file.
+    """
+
+    values: NDArray[np.uint16]
+    cell: tuple[int, int, int, int]
+    black: tuple[float, float, float, float]
+    white: float
+    orientation: int
+    tags: exif.Directory
+    order: Literal["<", ">"]
+    developer: Develop
+
+    @cached_property
+    def noise(self) -> SensorNoise:
+        """Gain and read noise, found in the picture itself."""
+        return estimate_sensor_noise(self._signal(), self.white - max(self.black))
+
+    @cached_property
+    def _scale(self) -> float:
+        """The noise at half of white's root as a share of white: what 1 is multiplied by."""
+        reach = self.white - max(self.black)
+        return self.noise.deviation(0.18 * reach) / reach
+
+    def picture(self, format: str) -> Picture:
+        """Four planes of half the size with white noise, to be denoised one by one."""
+        return Picture(self._planes(), None, format, Metadata(undeveloped=self))
+
+    def develop(self, picture: Picture, *, deep: bool, colour: str) -> Picture:
+        """The picture in colours, upright, of planes that :meth:`picture` gave."""
+        content = io.BytesIO()
+        self.write(picture, content)
+        return replace(self.developer(content.getvalue(), deep, colour), notes=picture.notes)
+
+    def corner(self, *, deep: bool) -> Picture:
+        """What :meth:`develop` gives, but one pixel of it."""
+        pixel = np.zeros((1, 1, 3), np.uint16 if deep else np.uint8)
+        return Picture(pixel, None, "RAW")
+
+    def write(self, picture: Picture, stream: BinaryIO) -> None:
+        """Write a DNG of planes that :meth:`picture` gave, with as many bits as 16 allow."""
+        factor = 2 ** max(0, floor(log2(65535 / self.white)))
+        values = np.rint(self._values(picture.pixels) * factor).clip(0, 65535).astype(np.uint16)
+        write_dng(
+            stream,
+            values,
+            cell=self.cell,
+            black=[factor * level for level in self.black],
+            white=factor * self.white,
+            orientation=self.orientation,
+            tags=self.tags,
+            order=self.order,
+        )
+
+    def _signal(self) -> NDArray[np.float32]:
+        """The four planes, (H/2, W/2, 4), black being 0."""
+        height, width = self.values.shape
+        even = np.pad(self.values, ((0, height % 2), (0, width % 2)), "reflect")
+        planes = [even[row::2, col::2] for row in (0, 1) for col in (0, 1)]
+        return np.stack(planes, -1).astype(np.float32) - np.array(self.black, np.float32)
+
+    def _planes(self) -> NDArray[np.float32]:
+        return stabilise(self._signal(), self.noise) * np.float32(self._scale)
+
+    def _values(self, planes: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The values of a mosaic from its planes; those that nobody changed are as they were."""
+        original = self._planes()
+        different = planes != original
+        kept = _within_the_noise(original, planes, self._scale)
+        signal = destabilise(kept / np.float32(self._scale), self.noise)
+        signal += np.array(self.black, np.float32)
+        height, width = self.values.shape
+        values = np.empty((height + height % 2, width + width % 2), np.float32)
+        changed = np.empty(values.shape, bool)
+        for plane, (row, col) in enumerate(((0, 0), (0, 1), (1, 0), (1, 1))):
+            values[row::2, col::2] = signal[..., plane]
+            changed[row::2, col::2] = different[..., plane]
+        values, changed = values[:height, :width], changed[:height, :width]
+        return np.where(changed, values, self.values.astype(np.float32))
+
+
+def _within_the_noise(
+    original: NDArray[np.float32], cleaned: NDArray[np.float32], deviation: float
+) -> NDArray[np.float32]:
+    """Give back what was taken beyond the noise, whose deviation is known here.
+
+    A network that has to find the noise level may take for noise the finest texture, which in a
+    plane of every other pixel is nearly random. If r, what was removed, is noise n plus texture t,
+    then the multiple c·r that is closest to n is that of c = E n²/(E n² + E t²). E t² is by how
+    much the mean of r² around a pixel exceeds that of the noise and its chance.
+    """
+    removed = original - cleaned
+    energy = _box_mean(removed**2, _WINDOW) / deviation**2  # of noise alone: 1
+    share = (1 / (1 + np.maximum(energy - _CHANCE, 0))).astype(np.float32)
+    result: NDArray[np.float32] = original - share * removed
+    return result
+
+
+def _box_mean(field: NDArray[np.float32], size: int) -> NDArray[np.float64]:
+    """Means over size × size positions, fewer at the border, of (H, W, C)."""
+    result = field.astype(np.float64)
+    for axis in (0, 1):
+        length = result.shape[axis]
+        total = np.concatenate([np.zeros_like(result.take([0], axis)), result.cumsum(axis)], axis)
+        places = np.arange(length)
+        low, high = np.maximum(places - size // 2, 0), np.minimum(places + size // 2 + 1, length)
+        shape = [-1 if each == axis else 1 for each in range(3)]
+        result = (total.take(high, axis) - total.take(low, axis)) / (high - low).reshape(shape)
+    return result
