@@ -33,9 +33,9 @@ from benchmarks.common import parser, picture, show
 from nelu_cli.networks import Network, PaperAutoencoder, rows
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.runtime.allocator import keep_freed_memory
+from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import load_model
 from nelu_cli.runtime.options import Quality
-from nelu_cli.runtime.pipeline import denoise
 from nelu_cli.runtime.shifts import every_shift, shift_average
 from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled
 

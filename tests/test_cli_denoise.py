@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from nelu_cli.errors import UsageError
 from nelu_cli.files import job as file_job
 from nelu_cli.files.records import Outcome
 from nelu_cli.runtime import pipeline as denoising
+from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import load_model
 
 PROJECT = Path(__file__).parent.parent
@@ -104,7 +106,7 @@ def test_one_file_to_a_file(nelu: Nelu) -> None:
     assert ran.err.startswith("in.png → out.png: 34×21 RGB uint8, deep-color, noise ")
     assert ran.err.endswith(" s\n")
     assert ran.err.count("\n") == 1
-    expected = denoising.denoise(noisy(), load_model("deep-color"))
+    expected = denoise(noisy(), load_model("deep-color"))
     np.testing.assert_array_equal(load("out.png"), expected)
 
 
@@ -112,7 +114,7 @@ def test_grey_pictures_get_the_grey_model(nelu: Nelu) -> None:
     put("in.png", channels=1)
     ran = nelu("denoise", "in.png", "out.png")
     assert "34×21 grey uint8, deep-gray," in ran.err
-    expected = denoising.denoise(noisy(channels=1), load_model("deep-gray"))
+    expected = denoise(noisy(channels=1), load_model("deep-gray"))
     np.testing.assert_array_equal(load("out.png"), expected)
 
 
@@ -154,7 +156,7 @@ def test_strength_0_runs_no_network(nelu: Nelu, monkeypatch: pytest.MonkeyPatch)
     assert ran.err.startswith("in.png → out.png: 34×21 RGB uint8, copied, ")
     ran = nelu("denoise", "--dry-run", "--strength", "0", "in.png", "new.png")
     assert ran.err == "in.png → new.png: would copy 34×21 RGB uint8\n"
-    np.testing.assert_array_equal(denoising.denoise(noisy(), strength=0), noisy())
+    np.testing.assert_array_equal(denoise(noisy(), strength=0), noisy())
 
 
 def test_strength_quality_and_model_are_passed_on(nelu: Nelu, bundled: Path) -> None:
@@ -162,7 +164,7 @@ def test_strength_quality_and_model_are_passed_on(nelu: Nelu, bundled: Path) -> 
     grey = str(bundled / "deep-gray.safetensors")
     options = ["--strength", "0.5", "--quality", "best", "--model", grey, "--threads", "1"]
     assert nelu("denoise", *options, "in.png", "out.png").status == 0
-    expected = denoising.denoise(noisy(), load_model("deep-gray"), strength=0.5, quality="best")
+    expected = denoise(noisy(), load_model("deep-gray"), strength=0.5, quality="best")
     np.testing.assert_array_equal(load("out.png"), expected)
 
 
@@ -189,6 +191,32 @@ def test_strip_drops_metadata_and_the_default_keeps_it(nelu: Nelu) -> None:
     assert nelu("denoise", "--strip", "in.png", "stripped.png").status == 0
     assert images.read(Path("kept.png")).metadata.dpi == pytest.approx((300, 300), abs=0.1)
     assert images.read(Path("stripped.png")).metadata.dpi is None
+
+
+def test_fractions_brightness_and_colour_can_be_chosen(nelu: Nelu) -> None:
+    put("in.png")
+    assert nelu("denoise", "--dtype", "float32", "in.png", "out.tif").status == 0
+    np.testing.assert_array_equal(load("out.tif"), denoise(noisy(), dtype="float32"))
+    assert nelu("denoise", "--luma", "0.5", "--chroma", "0.9", "in.png", "some.png").status == 0
+    np.testing.assert_array_equal(load("some.png"), denoise(noisy(), luma=0.5, chroma=0.9))
+    assert nelu("denoise", "--luma", "0", "--chroma", "0", "in.png", "none.png").status == 0
+    assert Path("none.png").read_bytes() == Path("in.png").read_bytes()
+
+
+def test_a_thing_worth_knowing_is_said_once(nelu: Nelu) -> None:
+    counts = np.random.default_rng(0).poisson(2, (60, 60, 1)).astype(np.uint16)
+    for name in ("a.tif", "b.tif"):
+        images.write(images.Picture(counts, None, "TIFF"), Path(name))
+    ran = nelu("denoise", "a.tif", "b.tif", "out")
+    assert ran.status == 0
+    note = (
+        "nelu: note: a.tif: the noise is below two levels of uint16: dithered, so that means stay"
+    )
+    assert ran.err.count("nelu: note: ") == 1
+    assert note in ran.err
+    assert re.search(r"a\.tif: 60×60 grey uint16, deep-gray, noise \d\.\d+ \(0\.0/255\)", ran.err)
+    lines = nelu("denoise", "--force", "--json", "a.tif", "b.tif", "out").out.splitlines()
+    assert all(len(json.loads(line)["notes"]) == 1 for line in lines)
 
 
 # Formats
@@ -220,7 +248,9 @@ def test_format_by_name_and_by_option(nelu: Nelu) -> None:
         (["text.png", "out.png"], 1, "text.png: not a picture"),
         (["cut.png", "out.png"], 1, "cut.png: damaged PNG file"),
         (["nothing.png", "out.png"], 1, "nothing.png: the file is empty"),
-        (["nan.tif", "out.tif"], 1, "nan.tif: 2 of 64 pixel values are not finite"),
+        (["--nan", "refuse", "nan.tif", "o.tif"], 1, "nan.tif: 2 of 64 pixel values are not"),
+        (["--chroma", "1", "grey.png", "o.png"], 1, "grey.png: chroma is for colour pictures"),
+        (["--dtype", "float32", "in.png", "o.png"], 1, "PNG cannot hold 32-bit floating-point"),
         (["--max-pixels", "100", "in.png", "out.png"], 1, "in.png: 34 x 21 pixels exceed"),
         (["--memory", "10k", "in.png", "out.png"], 1, "in.png: too little working memory"),
         (["--memory", "lots", "in.png", "out.png"], 2, "--memory 'lots' is no size"),
@@ -465,14 +495,14 @@ def test_small_pictures_are_read_ahead_and_large_ones_are_not(
             second_is_read.set()
         return inner_read(source, **options)
 
-    def denoise(*arguments: Any, **options: Any) -> Any:
+    def clean(*arguments: Any, **options: Any) -> Any:
         if small:
             assert second_is_read.wait(60)
         seen.append("clean")
         return inner_denoise(*arguments, **options)
 
     monkeypatch.setattr(images, "read", read)
-    monkeypatch.setattr(file_job, "denoise_pixels", denoise)
+    monkeypatch.setattr(file_job, "denoise_pixels", clean)
     if not small:
         monkeypatch.setattr(file_job, "SMALL", 0)
     assert nelu("denoise", "in", "out").status == 0

@@ -23,12 +23,13 @@ from nelu_cli.errors import CheckpointError, ImageError, UsageError
 from nelu_cli.networks import FLAGSHIP, Config, DeepConfig, Network, PaperConfig, build, parallel
 from nelu_cli.networks.symmetry import Symmetry
 from nelu_cli.runtime import noise_level
+from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.memory import working_memory
 from nelu_cli.runtime.models import Model, default_models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.options import Options, Quality
 from nelu_cli.runtime.passes import flip_average
-from nelu_cli.runtime.pipeline import denoise, denoise_pixels
+from nelu_cli.runtime.pipeline import denoise_pixels
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
 CPU = torch.device("cpu")
@@ -71,7 +72,7 @@ def noisy(shape: tuple[int, ...], dtype: DTypeLike = "u1", seed: int = 0) -> NDA
         st.tuples(st.integers(1, 40), st.integers(1, 40)),
         st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 4)),
         st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(5, 20)),
-        st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 20), st.integers(1, 6)),
+        st.tuples(st.integers(1, 3), st.integers(1, 20), st.integers(1, 20), st.integers(1, 4)),
     ),
     dtype=st.sampled_from(DTYPES),
 )
@@ -98,8 +99,8 @@ def test_stacks_are_done_picture_by_picture() -> None:
 
 
 def test_a_small_last_axis_means_channels_and_a_large_one_columns() -> None:
-    array = noisy((6, 20, 4), "f4")
-    channels = np.stack([denoise(array[..., k], GREY) for k in range(4)], axis=-1)
+    array = noisy((6, 20, 3), "f4")
+    channels = np.stack([denoise(array[..., k], GREY) for k in range(3)], axis=-1)
     np.testing.assert_allclose(denoise(array, GREY), channels, atol=1e-6)
     array = noisy((6, 20, 5), "f4")
     pages = np.stack([denoise(page, GREY) for page in array])
@@ -234,7 +235,7 @@ def test_threads_may_share_a_model() -> None:
 
 
 def noise_map(pixels: NDArray[Any], model: Model, memory: int = 1 << 30) -> NDArray[np.float64]:
-    _, found = denoise_pixels(pixels, model, Options(memory=memory), noise_map=True)
+    found = denoise_pixels(pixels, model, Options(memory=memory), noise_map=True).noise_map
     assert found is not None
     return found
 
@@ -302,7 +303,7 @@ def test_flat_pictures_have_no_noise() -> None:
         (np.zeros(4), "shape (4,) is no picture"),
         (np.zeros((1, 1, 1, 1, 1)), "is no picture"),
         (np.zeros((0, 4)), "holds no pixels"),
-        (np.array([[0, np.nan], [np.inf, 1]]), "2 of 4 pixel values are not finite"),
+        (np.full((4, 4), np.nan), "no pixel holds a value"),
         (np.array([[0, -3.4e38], [0, 1]], "f4"), "reach 3.4e+38, perhaps a mark of missing pixels"),
         (np.array([[0, 1.7e308], [0, 1]]), "reach 1.7e+308, perhaps a mark of missing pixels"),
     ],

@@ -17,9 +17,9 @@ from PIL import Image
 from nelu_cli.errors import UsageError
 from nelu_cli.networks import DeepAutoencoder
 from nelu_cli.runtime import precision
+from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import Models, choose_model, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
-from nelu_cli.runtime.pipeline import denoise
 from nelu_cli.runtime.precision import choose_precision, needs_float32
 
 CPU = torch.device("cpu")

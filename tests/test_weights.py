@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 from nelu_cli import checkpoints
 from nelu_cli.data import sets as datasets
 from nelu_cli.evaluation import psnr
+from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import Model, load_model
-from nelu_cli.runtime.pipeline import denoise, denoise_pixels
+from nelu_cli.runtime.pipeline import denoise_pixels
 
 FloatImage = NDArray[np.float32]
 
@@ -76,6 +77,6 @@ def test_noise_that_varies_over_the_picture_costs_little(model: Model) -> None:
 def test_the_noise_map_follows_a_ramp(model: Model) -> None:
     ramp = np.linspace(5, 50, 384)
     flat = np.full((256, 384, model.channels), 0.5, np.float32)
-    _, found = denoise_pixels(noisy(flat, ramp), model, noise_map=True)
+    found = denoise_pixels(noisy(flat, ramp), model, noise_map=True).noise_map
     assert found is not None
     np.testing.assert_allclose(np.median(found, axis=0) * 255, ramp, rtol=0.15)

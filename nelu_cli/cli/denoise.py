@@ -47,6 +47,23 @@ def denoise(
             "less than 1 leaves some grain.",
         ),
     ] = 1.0,
+    luma: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="How much of the noise in brightness, times the strength. Less leaves some grain.",
+        ),
+    ] = 1.0,
+    chroma: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="How much of the noise in colour, times the strength; for colour pictures. "
+            "Default: 1.",
+        ),
+    ] = None,
     quality: Annotated[
         str,
         typer.Option(
@@ -80,6 +97,20 @@ def denoise(
         Literal["srgb", "p3", "adobe", "linear"],
         typer.Option(help="The colour space that RAW files are developed to."),
     ] = "srgb",
+    dtype: Annotated[
+        Literal["float32"] | None,
+        typer.Option(
+            help="Type of the result: float32 keeps fractions, of photon counts for example. "
+            "TIFF and OpenEXR can hold them. Default: as the input."
+        ),
+    ] = None,
+    nan: Annotated[
+        Literal["keep", "refuse"],
+        typer.Option(
+            help="Pixels without a value (NaN, infinity): keep leaves them as they are and cleans "
+            "around them, refuse refuses the picture."
+        ),
+    ] = "keep",
     strip: Annotated[
         bool,
         typer.Option("--strip", help="Leave out metadata, but for the colour profile."),
@@ -154,6 +185,10 @@ def denoise(
     settings = Settings(
         options=Options(
             strength=strength,
+            luma=luma,
+            chroma=chroma,
+            dtype=dtype,
+            nan=nan,
             quality=parse_quality(quality),
             memory=parse_bytes(memory, "--memory"),
         ),

@@ -107,6 +107,7 @@ class Report:
         self.json_lines = json_lines
         self.page = page
         self.outcome = Outcome(total=total)
+        self.noted: set[str] = set()
 
     def add(self, record: Record) -> None:
         """Tell of one file."""
@@ -117,8 +118,16 @@ class Report:
             self.console.print(f"nelu: {record.error}", markup=False, style="red")
         elif not self.json_lines and not self.quiet:
             self.console.print(record_text(record), markup=False)
+        self.note(record)
         if self.page is not None:
             self.page.add(record)
+
+    def note(self, record: Record) -> None:
+        """What a person should know, each thing once."""
+        for note in record.notes:
+            if note not in self.noted and not self.quiet:
+                self.console.print(f"nelu: note: {record.input}: {note}", markup=False)
+            self.noted.add(note)
 
     def add_all(self, records: Generator[Record]) -> None:
         """Tell of one file after the other; after Ctrl-C, still of those that were decided."""
@@ -152,10 +161,12 @@ def picture_text(header: "Header") -> str:
 
 
 def noise_text(noise: float, in_pixel_values: float, dtype: str) -> str:
-    """The noise on the 0–255 scale; of float pictures, which have no such scale, as it is."""
+    """The noise in pixel values, and on the 0–255 scale, which floats do not have."""
     if dtype.startswith("float"):
         return f"noise {in_pixel_values:.3g}"
-    return f"noise {noise:.1f}/255"
+    if dtype == "uint8":
+        return f"noise {noise:.1f}/255"
+    return f"noise {in_pixel_values:.3g} ({noise:.1f}/255)"
 
 
 def record_text(record: Record) -> str:

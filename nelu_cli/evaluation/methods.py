@@ -30,7 +30,7 @@ class Method:
 
 def model_method(name: str, model: "Model", *, quality: "Quality" = "normal") -> Method:
     """One of our networks as a row: it is never told σ."""
-    from nelu_cli.runtime.pipeline import denoise
+    from nelu_cli.runtime.arrays import denoise
 
     def run(noisy: FloatImage, sigma255: float) -> FloatImage:
         return denoise(noisy, model, quality=quality)

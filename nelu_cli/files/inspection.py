@@ -1,6 +1,7 @@
 """What a picture file holds, and how noisy it is."""
 
 import io
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def inspect_file(path: Path | None, models: Models, *, max_pixels: int = MAX_PIX
         noise = estimate_noise(picture.pixels, model)
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
+    if not math.isfinite(noise):  # nothing to measure it by
+        return found
     on_255 = round(noise * 255 / picture.white, 3)
     return replace(
         found,

@@ -5,6 +5,7 @@ while this one is being cleaned. :func:`denoise_file` is all three.
 """
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -21,12 +22,12 @@ from nelu_cli.files.noise_map import draw_noise_map
 from nelu_cli.files.plan import Job, read_once
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
-from nelu_cli.images import Picture
+from nelu_cli.images import Picture, to_dtype
 from nelu_cli.images.convert import check_size, developed, fit
 from nelu_cli.images.picture import Refusal
 from nelu_cli.runtime.models import Model, Models, choose_model, default_models
 from nelu_cli.runtime.noise_level import estimate_noise
-from nelu_cli.runtime.pipeline import check_work, denoise_pixels
+from nelu_cli.runtime.pipeline import Denoised, denoise_pixels, prepare
 from nelu_cli.runtime.tiling import TileProgress
 
 __all__ = ["Cleaned", "Loaded", "clean_file", "denoise_file", "load_file", "write_file"]
@@ -118,33 +119,38 @@ def clean_file(
         picture = loaded.picture or images.read(loaded.source, max_pixels=settings.max_pixels)
         _check_fits(picture, loaded.format, job.target_name, settings)
         record = replace(loaded.record, quality=options.quality, strength=options.strength)
-        pixels, noise_map = picture.pixels, None
-        if options.strength > 0 or job.noise_map is not None:
-            model = choose_model(pixels, models)
+        done = Denoised(picture.pixels)
+        if not options.idle or job.noise_map is not None:
+            model = choose_model(picture.pixels, models)
             record = replace(record, model=model.name, precision=model.precision)
             try:
                 if settings.dry_run:
-                    check_work(pixels, model, options)
-                    return record
-                pixels, noise_map = denoise_pixels(
-                    pixels, model, options, noise_map=job.noise_map is not None, progress=progress
+                    notes = prepare(picture.pixels, model, options).notes
+                    return replace(record, notes=(*picture.notes, *notes))
+                done = denoise_pixels(
+                    picture.pixels,
+                    model,
+                    options,
+                    noise_map=job.noise_map is not None,
+                    progress=progress,
                 )
-                if noise_map is not None:
-                    record = _with_noise(record, float(np.median(noise_map)), picture)
+                if done.noise_map is not None:
+                    record = _with_noise(record, float(np.nanmedian(done.noise_map)), picture)
                 elif settings.noise_level:
                     record = _with_noise(record, estimate_noise(picture.pixels, model), picture)
             except NeluError as error:
                 raise ImageError(f"{job.source_name}: {error}") from error
         elif settings.dry_run:
             return record
+        result = _as_type(replace(picture, pixels=done.pixels), options.dtype)
     return Cleaned(
         job,
         loaded.source,
         loaded.format,
         record,
         loaded.seconds + time.perf_counter() - start,
-        replace(picture, pixels=pixels),
-        noise_map,
+        replace(result, notes=(*result.notes, *done.notes)),
+        done.noise_map,
         large=loaded.picture is None,
     )
 
@@ -153,19 +159,21 @@ def write_file(cleaned: Cleaned, settings: Settings) -> Record:
     """Write a clean picture, and its noise map if asked for."""
     start = time.perf_counter()
     job, picture, source = cleaned.job, cleaned.picture, cleaned.original
+    notes: tuple[str, ...] = ()
     with _named(job):
         if (
-            settings.options.strength == 0
+            settings.options.idle
+            and settings.options.dtype is None
             and cleaned.format == picture.format
             and not settings.strip
         ):
             _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
         else:
-            _write_picture(picture, job.target, cleaned.format, settings)
+            notes = _write_picture(picture, job.target, cleaned.format, settings)
         if job.noise_map is not None and cleaned.noise_map is not None:
             _write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map)
     seconds = round(cleaned.seconds + time.perf_counter() - start, 3)
-    return replace(cleaned.record, status="done", seconds=seconds)
+    return replace(cleaned.record, status="done", seconds=seconds, notes=notes)
 
 
 @contextlib.contextmanager
@@ -182,8 +190,23 @@ def _named(job: Job) -> Iterator[None]:
 
 
 def _with_noise(record: Record, noise: float, picture: Picture) -> Record:
+    if not math.isfinite(noise):  # nothing to measure it by
+        return record
     on_255 = round(noise * 255 / picture.white, 3)
     return replace(record, noise=on_255, noise_in_pixel_values=noise)
+
+
+def _as_type(picture: Picture, dtype: str | None) -> Picture:
+    """The same values in another type."""
+    if dtype is None:
+        return picture
+    alpha = picture.alpha
+    return replace(
+        picture,
+        pixels=to_dtype(picture.pixels, dtype),
+        alpha=None if alpha is None else to_dtype(alpha, dtype),
+        metadata=replace(picture.metadata, white=None),
+    )
 
 
 def _exists(target: Path | None, settings: Settings) -> bool:
@@ -212,15 +235,19 @@ def _check_fits(picture: Picture, format: str, name: str, settings: Settings) ->
     corner = developed(corner, format, corner=True)
     try:
         check_size(picture, format)
+        corner = _as_type(corner, settings.options.dtype)
         fit(corner, format, allow_loss=settings.allow_depth_loss)
     except Refusal as error:
         raise ImageError(f"{name}: {error}") from error
 
 
-def _write_picture(picture: Picture, target: Path | None, format: str, settings: Settings) -> None:
+def _write_picture(
+    picture: Picture, target: Path | None, format: str, settings: Settings
+) -> tuple[str, ...]:
+    """Write it; tell what was left out or changed."""
     if target is not None:
         target.parent.mkdir(parents=True, exist_ok=True)
-    images.write(
+    return images.write(
         picture,
         sys.stdout.buffer if target is None else target,
         format=format,

@@ -29,7 +29,7 @@ def _draw(deviation: NDArray[np.float64], label: str) -> bytes:
         figsize=(scale * width + 1.6, max(scale * height, 2) + 0.4), layout="constrained"
     )
     axes = figure.add_subplot()
-    top = max(float(np.percentile(deviation, 99.5)), 1e-12)
+    top = max(float(np.nanpercentile(deviation, 99.5)), 1e-12)
     drawn = axes.imshow(deviation, cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
     axes.set_axis_off()
     figure.colorbar(drawn, ax=axes, label=label, extend="max", shrink=0.9)

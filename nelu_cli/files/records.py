@@ -29,6 +29,7 @@ class Record:
     noise_in_pixel_values: float | None = None
     seconds: float | None = None
     error: str | None = None
+    notes: tuple[str, ...] = ()  # what a person should know
 
     def to_json(self) -> Json:
         """What is known, ready to be written as JSON."""
@@ -46,6 +47,7 @@ class Record:
             "noise_in_pixel_values": self.noise_in_pixel_values,
             "seconds": self.seconds,
             "error": self.error,
+            "notes": list(self.notes) or None,
         }
         return {key: value for key, value in entry.items() if value is not None}
 

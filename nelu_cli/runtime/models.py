@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Network
+from nelu_cli.runtime.channels import equal_channels
 from nelu_cli.runtime.device import find_device
 from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
 
@@ -21,7 +22,11 @@ PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by pic
 
 @dataclass(frozen=True)
 class Model:
-    """Weights, ready to run. Made by :func:`load_model`; may be shared between threads."""
+    """Weights, ready to run. Made by :func:`load_model`.
+
+    May be shared between threads. To another process it travels as its name or path, and is loaded
+    again there.
+    """
 
     name: str
     network: Network
@@ -30,6 +35,14 @@ class Model:
     """What the network computes in."""
     exact: "Model | None" = None
     """The same in float32, for pictures in which bfloat16 could be seen."""
+    source: str | Path | None = None
+    """What it was loaded by."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.source is None:  # made by hand: travels whole
+            return Model, (self.name, self.network, self.device, self.precision, self.exact)
+        precision = "auto" if self.exact else self.precision
+        return _load_again, (self.source, self.device.type, precision)
 
     def suited_to(self, pixels: NDArray[Any]) -> "Model":
         """This model, in float32 if the pixels (..., H, W, C) need it."""
@@ -60,7 +73,9 @@ def load_model(
     chosen = preferred_model(channels) if name is None else name
     where = find_device(device)
     checkpoint = checkpoints.load(chosen)
-    exact = Model(name=checkpoint.name, network=checkpoint.network.to(where), device=where)
+    bundled = str(chosen) in checkpoints.bundled()
+    source = chosen if bundled else checkpoint.path.resolve()
+    exact = Model(checkpoint.name, checkpoint.network.to(where), where, source=source)
     if choose_precision(precision, where) == "float32":
         return exact
     rounded = exact.network.in_bfloat16()
@@ -71,6 +86,10 @@ def load_model(
     return replace(
         exact, network=rounded, precision="bfloat16", exact=exact if precision == "auto" else None
     )
+
+
+def _load_again(source: str | Path, device: str, precision: Precision) -> Model:
+    return load_model(source, device=device, precision=precision)
 
 
 def preferred_model(channels: int) -> str:
@@ -123,8 +142,8 @@ def choose_model(pixels: NDArray[Any], models: Models) -> Model:
 
     Every choice is made here: by the command line, by :func:`denoise` and for files.
     """
-    model = models.load(models.asked or preferred_model(pixels.shape[-1]))
-    return model.suited_to(pixels)
+    channels = 1 if equal_channels(pixels) else pixels.shape[-1]  # a grey picture stored as RGB
+    return models.load(models.asked or preferred_model(channels)).suited_to(pixels)
 
 
 @cache

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from nelu_cli.runtime.holes import fill_holes, find_holes
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.passes import passes
-from nelu_cli.runtime.pixels import check_pixels, scale_of, to_tensor
+from nelu_cli.runtime.pixels import check_pixels, find_levels, to_tensor
 from nelu_cli.runtime.tiling import Region
 
 __all__ = ["NoiseMeter", "estimate_noise", "find_and_probe"]
@@ -27,7 +28,8 @@ _LEAST_SHARE: Final = 0.05  # of the noise that must have been removed to judge 
 def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     """The noise level of (H, W, C) or (N, H, W, C) pixels, in pixel values.
 
-    The median of the noise map, of a sample: a grid of crops from the middle page.
+    The median of the noise map, of a sample: a grid of crops from the middle page. No number if
+    these hold no finite value.
     """
     check_pixels(pixels, model)
     page = pixels if pixels.ndim == 3 else pixels[len(pixels) // 2]
@@ -38,16 +40,24 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
             for left in _spread(page.shape[1])
         ]
     )
-    scale = scale_of(crops)
-    noisy = torch.stack([to_tensor(crop, scale) for crop in crops])
-    found = find_and_probe(passes(model, "normal"), noisy)
-    noise, sensitivity = found.tensor_split(2, dim=1)
-    levels = []
-    for removed, reaction in zip(noise.numpy(), sensitivity.numpy(), strict=True):
+    if crops.dtype.kind == "f" and not np.isfinite(crops).any():
+        return math.nan
+    holes, _ = find_holes(crops)
+    levels = find_levels(crops, holes)
+    filled = crops
+    if holes is not None:
+        filled = np.stack([fill_holes(*pair) for pair in zip(crops, holes, strict=True)])
+    noisy = torch.stack([to_tensor(crop, levels) for crop in filled])
+    probed = find_and_probe(passes(model, "normal"), noisy)
+    noise, sensitivity = probed.tensor_split(2, dim=1)
+    found = []
+    everywhere = (slice(0, crops.shape[1]), slice(0, crops.shape[2]))
+    removed, reaction = noise.numpy(), sensitivity.numpy()
+    for k in range(len(crops)):
         meter = NoiseMeter(*crops.shape[1:3])
-        meter.add((slice(0, crops.shape[1]), slice(0, crops.shape[2])), removed, reaction)
-        levels.append(meter.deviation())
-    return float(np.median(levels)) * scale
+        meter.add(everywhere, removed[k], reaction[k], None if holes is None else ~holes[k])
+        found.append(meter.deviation())
+    return float(np.nanmedian(found)) * levels.scale
 
 
 def find_and_probe(find: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor:
@@ -87,17 +97,25 @@ class NoiseMeter:
         self.count = np.zeros(shape)
 
     def add(
-        self, core: Region, removed: NDArray[np.float32], sensitivity: NDArray[np.float32]
+        self,
+        core: Region,
+        removed: NDArray[np.float32],
+        sensitivity: NDArray[np.float32],
+        known: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Add what was removed from the region ``core`` and the sensitivity there, (C, h, w)."""
+        """Add what was removed from the region ``core`` and the sensitivity there, (C, h, w).
+
+        Only pixels that are ``known``, (h, w, C), count.
+        """
+        counted = np.ones_like(removed) if known is None else known.transpose(2, 0, 1)
         rows, cols = (self._blocks(part) for part in core)
         where = np.ix_(
             *(np.arange(part.start // self.block, -(-part.stop // self.block)) for part in core)
         )
         for total, values in (
-            (self.energy, np.einsum("chw,chw->hw", removed, removed)),
-            (self.sensitivity, sensitivity.sum(axis=0)),
-            (self.count, np.full(removed.shape[1:], len(removed))),
+            (self.energy, np.einsum("chw,chw,chw->hw", removed, removed, counted)),
+            (self.sensitivity, np.einsum("chw,chw->hw", sensitivity, counted)),
+            (self.count, counted.sum(axis=0, dtype=np.float32)),
         ):
             total[where] += np.add.reduceat(np.add.reduceat(values, rows, axis=0), cols, axis=1)
 
@@ -109,12 +127,13 @@ class NoiseMeter:
         return starts
 
     def deviation(self) -> NDArray[np.float64]:
-        """The noise level of each block."""
+        """The noise level of each block; no number where nothing was counted."""
         side = max(1, round((_MAP_WINDOW / self.block - 1) / 2) * 2 + 1)
         energy, sensitivity, count = (
             F.avg_pool2d(torch.from_numpy(field)[None], side, 1, side // 2)[0].numpy()
             for field in (self.energy, self.sensitivity, self.count)
         )
-        share = np.clip(1 - sensitivity / count, _LEAST_SHARE, 1)
-        deviation: NDArray[np.float64] = np.sqrt(energy / count / share)
+        with np.errstate(invalid="ignore"):
+            share = np.clip(1 - sensitivity / count, _LEAST_SHARE, 1)
+            deviation: NDArray[np.float64] = np.sqrt(energy / count / share)
         return deviation

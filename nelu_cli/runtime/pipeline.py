@@ -1,25 +1,37 @@
-"""The pipeline from noisy to clean pixels, and the Python interface.
+"""The pipeline from noisy to clean pixels.
 
-Pixels stay in their own dtype; only the tile in work is float. What the network takes out is
+Pixels stay in their own type; only the tile in work is float. What the network takes out is
 subtracted from the original pixels, so depth and range are kept: ``output = y + s·(x̂ − y)`` for
 input y, estimate x̂ and strength s.
 """
 
+import math
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nelu_cli.errors import ImageError
 from nelu_cli.images import strips, to_dtype
+from nelu_cli.runtime.channels import equal_channels
+from nelu_cli.runtime.holes import Holes, fill_holes, find_holes
 from nelu_cli.runtime.memory import working_memory
-from nelu_cli.runtime.models import Model, Models, choose_model, default_models
+from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import NoiseMeter, find_and_probe
-from nelu_cli.runtime.options import DEFAULT_MEMORY, Options, Quality
+from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.passes import passes
-from nelu_cli.runtime.pixels import as_stack, check_pixels, scale_of, to_tensor, wide_type
+from nelu_cli.runtime.pixels import (
+    Levels,
+    check_pixels,
+    find_levels,
+    subtract,
+    to_tensor,
+)
+from nelu_cli.runtime.rounding import dither, needs_dither
 from nelu_cli.runtime.tiling import (
     Region,
     Tile,
@@ -29,42 +41,32 @@ from nelu_cli.runtime.tiling import (
     stream_tiles,
 )
 
-__all__ = ["check_work", "denoise", "denoise_pixels"]
+__all__ = ["Denoised", "Work", "denoise_pixels", "prepare"]
+
+LUMA: Final = np.array([0.299, 0.587, 0.114], np.float32)[:, None, None]  # Rec. 601, of R, G and B
 
 
-def denoise(
-    array: NDArray[Any],
-    model: Model | str | Path | None = None,
-    *,
-    strength: float = 1.0,
-    quality: Quality = "normal",
-    memory: int = DEFAULT_MEMORY,
-    progress: TileProgress | None = None,
-) -> NDArray[Any]:
-    """Remove noise of any unknown level from a picture or a stack of pictures.
+@dataclass(frozen=True)
+class Denoised:
+    """Clean pixels, and what was found on the way."""
 
-    Args:
-        array: (H, W); (H, W, C) with C ≤ 4; a stack (N, H, W) or (N, H, W, C). Any integer or
-            float dtype, any range. Three channels are colour; others are done one by one.
-        model: from :func:`load_model`, or what that takes (then loaded at every call); by default
-            the best bundled one.
-        strength: how much of the estimated noise is taken out, 0 to 1.
-        quality: "normal" (one pass) or "best" (the mean over eight flips and rotations;
-            symmetric weights give it in one pass).
-        memory: ceiling in bytes for the working memory, on top of input and output.
-        progress: called as ``progress(tiles_done, tiles_in_all)``.
+    pixels: NDArray[Any]
+    noise_map: NDArray[np.float64] | None = None
+    """Deviation of the noise over the picture in pixel values, subsampled for large pictures."""
+    notes: tuple[str, ...] = ()
+    """What a person should know."""
 
-    Returns:
-        A new array of the same shape and dtype.
 
-    Raises:
-        NeluError: the array is no picture, or the weights cannot be had.
-    """
-    pixels = as_stack(np.asarray(array))
-    options = Options(strength=strength, quality=quality, memory=memory)
-    models = default_models() if model is None else Models(model)
-    cleaned, _ = denoise_pixels(pixels, choose_model(pixels, models), options, progress=progress)
-    return cleaned.reshape(np.shape(array))
+@dataclass(frozen=True)
+class Work:
+    """All that is known before the network is run."""
+
+    holes: Holes | None  # of the shape of the pixels
+    levels: Levels
+    tiles: list[Tile]
+    dtype: np.dtype[Any]  # of the result
+    dithered: bool
+    notes: tuple[str, ...]
 
 
 def denoise_pixels(
@@ -72,58 +74,173 @@ def denoise_pixels(
     model: Model,
     options: Options = Options(),
     *,
+    masked: Holes | None = None,
     noise_map: bool = False,
     progress: TileProgress | None = None,
-) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+) -> Denoised:
     """Denoise (H, W, C) or (N, H, W, C) pixels tile by tile.
 
-    Returns:
-        The cleaned pixels; and, if asked for (it takes twice the time), the standard deviation of
-        the noise over the picture, in pixel values, subsampled for large pictures.
+    Args:
+        masked: pixels that do not count, and stay as they are.
+        noise_map: measure the noise over the picture; it takes twice the time.
+        progress: called as ``progress(tiles_done, tiles_in_all)``.
+
+    Raises:
+        ImageError: these are no pixels for this model, or it makes them worse.
     """
-    if options.strength == 0 and not noise_map:
-        return np.array(pixels), None
-    scale, tiles = check_work(pixels, model, options)
-    stack = pixels if pixels.ndim == 4 else pixels[np.newaxis]
-    count, height, width, channels = stack.shape
-    wide = wide_type(pixels.dtype)
-    strength = options.strength * scale
-    find = passes(model, options.quality)
-    meter = NoiseMeter(height, width) if noise_map else None
-    fn = find if meter is None else partial(find_and_probe, find)
-    output = np.empty_like(stack, subok=False)
-
-    def clean_page(page: NDArray[Any], cleaned: NDArray[Any], step: TileProgress | None) -> None:
-        def read(region: Region) -> Tensor:
-            return to_tensor(page[region], scale)
-
-        def write(core: Region, found: Tensor) -> None:
-            removed: NDArray[np.float32] = found[:channels].numpy()  # (C, h, w)
-            if meter is not None:
-                meter.add(core, removed, found[channels:].numpy())
-            source, target = page[core], cleaned[core]
-            for rows in strips(source.shape):
-                less = removed[:, rows].transpose(1, 2, 0).astype(wide) * strength
-                target[rows] = to_dtype(source[rows].astype(wide) - less, pixels.dtype)
-
-        stream_tiles(lambda tile: fn(tile[None])[0], tiles, read, write, step)
-
+    work = prepare(pixels, model, options, masked)
+    if options.idle and not noise_map:
+        return Denoised(np.array(to_dtype(pixels, work.dtype)), notes=work.notes)
+    if model.channels == 1 and equal_channels(pixels):
+        one = denoise_pixels(
+            pixels[..., :1],
+            model,
+            replace(options, chroma=None),
+            masked=None if masked is None else masked[..., :1],
+            noise_map=noise_map,
+            progress=progress,
+        )
+        return replace(one, pixels=np.repeat(one.pixels, 3, axis=-1))
+    stack = _as_pages(pixels)
+    holes = None if work.holes is None else _as_pages(work.holes)
+    count, height, width, _ = stack.shape
+    run = _Run(model, options, work, NoiseMeter(height, width) if noise_map else None, _Watch())
+    output = np.empty(stack.shape, work.dtype)
     for index in range(count):
-        clean_page(stack[index], output[index], _step_of_page(progress, index, count))
-    found = None if meter is None else meter.deviation() * scale
-    return output.reshape(pixels.shape), found
+        known = None if holes is None or not holes[index].any() else ~holes[index]
+        run.clean_page(stack[index], output[index], known, _step_of_page(progress, index, count))
+    run.watch.judge(model)
+    found = None if run.meter is None else run.meter.deviation() * work.levels.scale
+    return Denoised(output.reshape(pixels.shape), found, work.notes)
 
 
-def check_work(pixels: NDArray[Any], model: Model, options: Options) -> tuple[float, list[Tile]]:
-    """What to divide the pixels by, and the tiles; raise now what would be raised later."""
+def prepare(
+    pixels: NDArray[Any], model: Model, options: Options, masked: Holes | None = None
+) -> Work:
+    """Find out all that is needed before the work, and raise what would be raised in it."""
     check_pixels(pixels, model)
     height, width, channels = pixels.shape[-3:]
-    scale = scale_of(pixels)
+    if options.chroma is not None and channels != 3:
+        kind = "grey" if channels == 1 else f"of {channels} channels"
+        raise ImageError(f"chroma is for colour pictures, this one is {kind}; use luma or strength")
+    holes, notes = find_holes(pixels, options.nan, masked)
+    levels = find_levels(pixels, holes)
+    dtype = pixels.dtype if options.dtype is None else np.dtype(options.dtype)
+    dithered = dtype == pixels.dtype and not options.idle and needs_dither(pixels)
+    if dithered:
+        notes += (
+            f"the noise is below two levels of {dtype}: dithered, so that means stay; "
+            "--dtype float32 keeps fractions",
+        )
     stride, halo = model.network.stride, model.network.halo
     needs = working_memory(model.network, channels, width)
     room = max(0, *((options.memory - fixed) // per_pixel for fixed, per_pixel in needs))
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
-    return scale, plan_tiles(height, width, tile, stride=stride, halo=halo)
+    tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
+    return Work(holes, levels, tiles, dtype, dithered, notes)
+
+
+class _Watch:
+    """Sees whether a network makes a picture worse.
+
+    Noise makes neighbours differ, so taking it out makes Σ (yᵢ − yⱼ)² over neighbours smaller.
+    Where that sum grows, a network adds what was never there: weights for another kind of noise,
+    or weights that blow up.
+    """
+
+    MOST = 1.25  # times the sum before; random weights and fine textures may reach 1.1
+    ROUNDING = 1e-10  # a pixel, of numbers about 1
+    FEW = 1000  # pixels, too few to judge by
+
+    def __init__(self) -> None:
+        self.before = 0.0
+        self.after = 0.0
+        self.pixels = 0
+
+    def see(self, before: Tensor, after: Tensor) -> None:
+        """A tile of the picture, (C, h, w), and what the network made of it."""
+        self.before += _roughness(before) + self.ROUNDING * before.numel()
+        self.after += _roughness(after)
+        self.pixels += before.numel()
+
+    def judge(self, model: Model) -> None:
+        """Raise if more came out than went in."""
+        worse = self.after > self.MOST * self.before and self.pixels >= self.FEW
+        if worse or not math.isfinite(self.after):
+            raise ImageError(
+                f"model {model.name} makes this picture worse (it adds more than it takes out); "
+                "nothing was changed; choose another model or leave the choice to nelu"
+            )
+
+
+def _roughness(image: Tensor) -> float:
+    return sum(float(image.diff(dim=axis).square().sum(dtype=torch.float64)) for axis in (-1, -2))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One picture or stack on its way through the network."""
+
+    model: Model
+    options: Options
+    work: Work
+    meter: NoiseMeter | None
+    watch: _Watch
+
+    def clean_page(
+        self,
+        page: NDArray[Any],
+        cleaned: NDArray[Any],
+        known: NDArray[np.bool_] | None,
+        step: TileProgress | None,
+    ) -> None:
+        """Clean (H, W, C) pixels into ``cleaned``; ``known`` is where they are no holes."""
+        channels = page.shape[-1]
+        levels = self.work.levels
+        find = passes(self.model, self.options.quality)
+        probe = find if self.meter is None else partial(find_and_probe, find)
+        filled = page if known is None else fill_holes(page, ~known)
+
+        def read(region: Region) -> Tensor:
+            return to_tensor(filled[region], levels)
+
+        def fn(tile: Tensor) -> Tensor:
+            found = probe(tile[None])[0]
+            self.watch.see(tile, tile - found[:channels])
+            return found
+
+        def write(core: Region, found: Tensor) -> None:
+            removed: NDArray[np.float32] = found[:channels].numpy()  # (C, h, w)
+            here = None if known is None else known[core]
+            if self.meter is not None:
+                self.meter.add(core, removed, found[channels:].numpy(), here)
+            source, target = page[core], cleaned[core]
+            threshold = dither(core) if self.work.dithered else None
+            removed = _share(removed, self.options)
+            for rows in strips(source.shape):
+                less = removed[:, rows].transpose(1, 2, 0) * levels.scale
+                part = None if threshold is None else threshold[rows]
+                target[rows] = subtract(source[rows], less, self.work.dtype, part)
+                if here is not None:
+                    stay = ~here[rows]
+                    target[rows][stay] = to_dtype(source[rows][stay], self.work.dtype)
+
+        stream_tiles(fn, self.work.tiles, read, write, step)
+
+
+def _share(removed: NDArray[np.float32], options: Options) -> NDArray[np.float32]:
+    """What is really taken out of (C, h, w): so much of it in brightness, so much in colour."""
+    luma = np.float32(options.strength * options.luma)
+    chroma = np.float32(options.strength * (1.0 if options.chroma is None else options.chroma))
+    if len(removed) != 3 or luma == chroma:
+        return removed * luma
+    grey = (LUMA * removed).sum(axis=0, keepdims=True)
+    shared: NDArray[np.float32] = chroma * removed + (luma - chroma) * grey
+    return shared
+
+
+def _as_pages(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.ndim == 4 else array[np.newaxis]
 
 
 def _step_of_page(progress: TileProgress | None, index: int, count: int) -> TileProgress | None:
