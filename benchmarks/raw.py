@@ -18,8 +18,8 @@ from nelu_cli.images import Picture
 from nelu_cli.images.convert import developed
 from nelu_cli.raw import register_raw
 from nelu_cli.raw.synthetic import make_dng
-from nelu_cli.runtime.models import Model, load_model
 from nelu_cli.runtime.arrays import denoise
+from nelu_cli.runtime.models import Model, load_model
 
 Pixels = NDArray[Any]
 
