@@ -1,14 +1,15 @@
 """Pictures from and to files, with nothing lost on the way.
 
 ``read`` gives a :class:`Picture` in the file's own depth, ``write`` puts one into a file; the
-only rounding and clamping of denoised values is ``to_dtype``. ``register`` adds a format.
+only rounding and clamping of denoised values is ``to_dtype``, or ``dithered`` for faint noise.
+``open_pages`` and ``write_pages`` take a stack page by page. ``register`` adds a format.
 """
 
 from nelu_cli.images.access import MAX_PIXELS
 from nelu_cli.images.files import open_pages, probe, read, write, write_pages
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
-from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
+from nelu_cli.images.picture import Header, Metadata, Picture, dithered, rescale, strips, to_dtype
 
 __all__ = [
     "EXTENSIONS",
@@ -20,6 +21,7 @@ __all__ = [
     "Metadata",
     "Picture",
     "Source",
+    "dithered",
     "format_for",
     "open_pages",
     "probe",

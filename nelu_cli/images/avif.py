@@ -8,8 +8,9 @@ import numpy as np
 from PIL import Image
 
 from nelu_cli.images import exif, pillow
+from nelu_cli.images.avif_boxes import with_metadata
 from nelu_cli.images.format import Format, Source
-from nelu_cli.images.picture import Header, Picture, Refusal, split_alpha
+from nelu_cli.images.picture import Header, Picture, Refusal, join_alpha, split_alpha
 
 __all__ = ["BRANDS", "FORMAT", "brands"]
 
@@ -47,12 +48,25 @@ def _read(source: Source) -> Picture:
 
 def _write(picture: Picture, stream: BinaryIO) -> None:
     _plugin()
+    if picture.metadata.white:
+        stream.write(_deep(picture, picture.metadata.white.bit_length()))
+        return
     image = pillow.image(picture)
     subsampling = "4:0:0" if image.mode == "L" else "4:4:4"
     options = pillow.options(picture.metadata, image.mode)
     if picture.metadata.exif:  # Pillow looks into it, so it must be sound
         options["exif"] = exif.pack(*exif.unpack(picture.metadata.exif)) or b""
     image.save(stream, "AVIF", quality=pillow.QUALITY, subsampling=subsampling, **options)
+
+
+def _deep(picture: Picture, bits: int) -> bytes:
+    """10 or 12 bits, which Pillow does not write."""
+    samples = join_alpha(picture)
+    plane = samples[..., 0] if samples.shape[-1] == 1 else samples
+    encoded = imagecodecs.avif_encode(
+        np.ascontiguousarray(plane), level=pillow.QUALITY, bitspersample=bits
+    )
+    return with_metadata(bytes(encoded), picture.metadata)
 
 
 def _plugin() -> Any:
@@ -88,4 +102,5 @@ FORMAT = Format(
     probe=_probe,
     read=_read,
     write=_write,
+    whites=lambda white: white in (1023, 4095),
 )

@@ -1,5 +1,8 @@
 """BMP through Pillow: 1 and 8 bits, no alpha. A palette becomes RGB."""
 
+import io
+import struct
+from dataclasses import replace
 from typing import BinaryIO
 
 from PIL import BmpImagePlugin, Image
@@ -23,12 +26,26 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
     image.save(stream, "BMP", **pillow.options(picture.metadata, image.mode))
 
 
+def _read(source: Source) -> Picture:
+    if not source.salvage:
+        return pillow.reader(_open, "BMP")(source)
+    content = source.whole()
+    (start,), (width, height), (bits,) = (
+        struct.unpack_from(form, content, at) for form, at in (("<I", 10), ("<ii", 18), ("<H", 28))
+    )
+    size = start + (width * bits + 31) // 32 * 4 * abs(height)
+    there = len(content) / max(1, size)
+    whole = replace(source, stream=io.BytesIO(content + bytes(max(0, size - len(content)))))
+    picture = pillow.reader(_open, "BMP")(whole)
+    return picture if there >= 1 else picture.noted(f"{100 * (1 - there):.0f} % of it are missing")
+
+
 FORMAT = Format(
     name="BMP",
     extensions=(".bmp", ".dib"),
     identify=starts_with(b"BM"),
     probe=pillow.prober(_open, "BMP"),
-    read=pillow.reader(_open, "BMP"),
+    read=_read,
     write=_write,
     alpha=False,
     metadata=("dpi",),

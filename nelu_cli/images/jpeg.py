@@ -1,12 +1,17 @@
 """JPEG through Pillow; compressed again with the tables that it had.
 
-Four channels are inks and stay independent. Pictures after the first (previews, gain maps) are
-left out.
+Four channels are inks and stay independent. Of a file of several pictures, those after the first
+are left out with a word if they are previews or a gain map; others are not left out unasked.
 """
 
+import contextlib
+import io
+import re
 import struct
+from dataclasses import replace
 from typing import Any, BinaryIO
 
+import numpy as np
 from PIL import JpegImagePlugin
 
 from nelu_cli.images import pillow
@@ -15,6 +20,14 @@ from nelu_cli.images.picture import JpegLayout, Metadata, Picture, Refusal
 
 __all__ = ["FORMAT"]
 
+_END = b"\xff\xd9"
+_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment
+_SCAN, _RESTARTS = 0xDA, 0xDD
+_RESTART = re.compile(rb"\xff[\xd0-\xd7]")
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # in the data of a scan
+_MP_ENTRIES = 0xB002
+_FURTHER = bytes(37 * index % 251 for index in range(256))  # without markers
 _PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one marker holds after its longest prefix
 
@@ -25,7 +38,34 @@ def _open(source: Source) -> JpegImagePlugin.JpegImageFile:
 
 
 def _read(source: Source) -> Picture:
-    image = _open(source)
+    """Decode the first picture.
+
+    Raises:
+        ValueError: a part of it is missing, which the decoder fills with grey.
+        Refusal: there are several pictures.
+    """
+    content = source.whole()
+    notes = _other_pictures(_open(source), salvage=source.salvage)
+    end, problem = _scans(content)
+    if problem and source.salvage:
+        content = content[:end] + _END
+    elif problem:
+        raise ValueError(problem)
+    picture = _decode(content)
+    progressive = picture.metadata.jpeg is not None and picture.metadata.jpeg.progressive
+    if not problem and (progressive or _looks_cut(picture)) and _is_cut(picture, content, end):
+        problem = "truncated: its last rows are missing"
+        if not source.salvage:
+            raise ValueError(problem)
+    if problem:
+        grey = np.all((picture.pixels == 127) | (picture.pixels == 128), axis=(1, 2))
+        rows = int(np.argmin(grey[::-1])) if not grey.all() else len(grey)
+        notes.append(f"{problem}; about {rows} of {len(grey)} rows are grey")
+    return replace(picture, notes=tuple(notes))
+
+
+def _decode(content: bytes) -> Picture:
+    image = JpegImagePlugin.JpegImageFile(io.BytesIO(content))
     captions = b"".join(
         data.removeprefix(_PHOTOSHOP)
         for name, data in image.applist
@@ -41,6 +81,96 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
     if "exif" in options:
         options["exif"] = b"Exif\0\0" + options["exif"]
     image.save(stream, "JPEG", **options, **_compression(picture.metadata))
+
+
+def _other_pictures(image: JpegImagePlugin.JpegImageFile, *, salvage: bool) -> list[str]:
+    """Say what pictures there are beside the first; refuse if they are pictures of their own."""
+    kinds: list[str] = []
+    with contextlib.suppress(Exception):  # a damaged list of pictures is none
+        listed = image._getmp() or {}
+        kinds = [str(entry["Attribute"]["MPType"]) for entry in listed.get(_MP_ENTRIES, ())[1:]]
+    thumbnails = sum("Thumbnail" in kind for kind in kinds)
+    xmp = image.info.get("xmp") or b""
+    gain_map = len(kinds) > thumbnails and any(word in xmp for word in (b"hdrgm", b"GainMap"))
+    others = len(kinds) - thumbnails - gain_map
+    notes = []
+    if thumbnails:
+        notes.append("a preview beside the picture is left out")
+    if gain_map:
+        notes.append("its gain map for bright displays is left out")
+    if others and not salvage:
+        raise Refusal(f"it holds {1 + others} pictures; extract them, or salvage the first one")
+    if others:
+        notes.append(f"{others} of {1 + others} pictures are left out")
+    return notes
+
+
+def _scans(content: bytes) -> tuple[int, str | None]:
+    """Where the picture's data end, and what is wrong with them, seen from the markers alone.
+
+    Of each component, scans must bring every coefficient, to its last bit; and between restart
+    markers, of which there must be enough, lie as many blocks as were announced.
+    """
+    missing: dict[int, list[int]] = {}  # bits of each coefficient of each component
+    frame, interval = b"", 0
+    position, end = 2, len(content)
+    while position + 4 <= end and content[position : position + 2] != _END:
+        marker, length = content[position + 1], int.from_bytes(content[position + 2 : position + 4])
+        body = content[position + 4 : position + 2 + length]
+        if content[position] != 0xFF:  # something between segments
+            position = _next_marker(content, position)
+        elif marker == 0xFF or marker in _ALONE:
+            position += 1 if marker == 0xFF else 2
+        elif position + 2 + length > end:
+            break
+        else:
+            position += 2 + length
+            if marker in _FRAMES:
+                frame, missing = body, {body[at]: [16] * 64 for at in range(6, len(body), 3)}
+            elif marker == _RESTARTS:
+                interval = int.from_bytes(body)
+            elif marker == _SCAN and len(body) > 5:
+                first, last, bits = body[-3:]
+                for at in range(1, 2 * body[0], 2):
+                    row = missing.setdefault(body[at], [16] * 64)
+                    row[first : last + 1] = [bits & 15] * (last + 1 - first)
+                after = _next_marker(content, position)
+                if interval and len(missing) == body[0]:
+                    markers = len(_RESTART.findall(content, position, after))
+                    if (markers + 1) * interval < _blocks(frame):
+                        return after, "truncated: parts of its data are missing"
+                position = after
+    if content[position : position + 2] != _END:
+        return position, "truncated"
+    if any(any(bits) for bits in missing.values()):
+        return position, "truncated: parts of its data are missing"
+    return position, None
+
+
+def _next_marker(content: bytes, position: int) -> int:
+    found = _MARKER.search(content, position)
+    return found.start() if found else len(content)
+
+
+def _blocks(frame: bytes) -> int:
+    """How many groups of blocks a scan of all components holds."""
+    height, width = int.from_bytes(frame[1:3]), int.from_bytes(frame[3:5])
+    sampling = [frame[at] for at in range(7, len(frame), 3)] if frame[5] > 1 else [0x11]
+    across = 8 * max(1, *(factors >> 4 for factors in sampling))
+    down = 8 * max(1, *(factors & 15 for factors in sampling))
+    return -(-width // across) * -(-height // down)
+
+
+def _looks_cut(picture: Picture) -> bool:
+    """Whether the last block is the grey that the decoder fills a missing end with."""
+    block = picture.pixels[(len(picture.pixels) - 1) // 8 * 8 :, -1:]
+    return bool(np.all(block == 128) or np.all(block == 127))
+
+
+def _is_cut(picture: Picture, content: bytes, end: int) -> bool:
+    """Whether the decoder takes bytes put in before the end as data: then data are missing."""
+    longer = _decode(content[:end] + _FURTHER + content[end:])
+    return not np.array_equal(longer.pixels, picture.pixels)
 
 
 def _layout(image: JpegImagePlugin.JpegImageFile) -> JpegLayout:

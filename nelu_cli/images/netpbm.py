@@ -1,5 +1,6 @@
 """Netpbm: PBM, PGM and PPM, as text or binary, with up to 16 bits per sample."""
 
+import io
 import re
 from typing import Any, BinaryIO
 
@@ -25,12 +26,41 @@ def _read(source: Source) -> Picture:
     stream = source.stream
     header, kind, maxval, start = _parse(stream)
     shape = (header.height, header.width, header.channels)
-    stream.seek(start)
+    row = -(-header.width // 8) if kind == "4" else header.width * header.channels
+    stream, note = _checked_content(
+        source, start, 0 if kind in "123" else row * header.height * header.dtype.itemsize
+    )
     if kind in "14":
-        return Picture(_read_bitmap(stream, shape, kind), None, "PPM", Metadata(bilevel=True))
-    pixels = _read_values(stream, shape, header.dtype, maxval, text=kind in "23")
-    white = maxval if maxval != np.iinfo(header.dtype).max else None
-    return Picture(pixels, None, "PPM", Metadata(white=white))
+        pixels, metadata = _read_bitmap(stream, shape, kind), Metadata(bilevel=True)
+    else:
+        pixels = _read_values(stream, shape, header.dtype, maxval, text=kind in "23")
+        white = maxval if maxval != np.iinfo(header.dtype).max else None
+        metadata = Metadata(white=white)
+    picture = Picture(pixels, None, "PPM", metadata)
+    return picture.noted(note) if note else picture
+
+
+def _checked_content(source: Source, start: int, size: int) -> tuple[BinaryIO, str | None]:
+    """A stream that stands at so many bytes of pixels; what is missing if it was salvaged.
+
+    Raises:
+        ValueError: there are fewer; found out before memory is reserved for them.
+        Refusal: another picture follows.
+    """
+    stream, note = source.stream, None
+    there = stream.seek(0, 2) - start
+    stream.seek(start + size)
+    if size and there < size:
+        if not source.salvage:
+            raise ValueError("truncated")
+        stream = io.BytesIO(source.whole() + bytes(size - there))
+        note = f"{100 * (1 - there / size):.0f} % of it are missing"
+    elif size and re.match(rb"\s*P[1-6]\s", stream.read(64)):
+        if not source.salvage:
+            raise Refusal("it holds several pictures; split them into files first")
+        note = "only the first of several pictures is taken"
+    stream.seek(start)
+    return stream, note
 
 
 def _write(picture: Picture, stream: BinaryIO) -> None:
@@ -74,7 +104,7 @@ def _read_bitmap(stream: BinaryIO, shape: tuple[int, int, int], kind: str) -> Ar
     height, width, _ = shape
     if kind == "4":
         row_bytes = (width + 7) // 8
-        packed = _exactly(stream, height * row_bytes)
+        packed = np.frombuffer(stream.read(height * row_bytes), np.uint8)
         ink = np.unpackbits(packed.reshape(height, row_bytes), axis=1, count=width)
     else:
         digits = np.frombuffer(b"".join(_without_comments(stream.read()).split()), np.uint8)
@@ -91,7 +121,8 @@ def _read_values(
     count = int(np.prod(shape))
     if not text:
         stored = np.dtype(np.uint8 if dtype.itemsize == 1 else ">u2")
-        values: Array = _exactly(stream, count * stored.itemsize).view(stored)
+        values: Array = np.empty(count, stored)
+        stream.readinto(values.view(np.uint8))  # type: ignore[attr-defined]
         if not stored.isnative:
             values = values.byteswap(inplace=True).view(dtype)
     else:
@@ -105,20 +136,6 @@ def _read_values(
     if values.max(initial=0) > maxval:
         raise ValueError(f"the value {values.max()} is above the largest one, {maxval}")
     return values.astype(dtype, copy=False).reshape(shape)
-
-
-def _exactly(stream: BinaryIO, size: int) -> Array:
-    """That many bytes, or an error before memory is reserved for them; no picture may follow."""
-    start = stream.tell()
-    if stream.seek(0, 2) - start < size:
-        raise ValueError("truncated")
-    stream.seek(start + size)
-    if re.match(rb"\s*P[1-6]\s", stream.read(64)):
-        raise Refusal("it holds several pictures; split them into files first")
-    stream.seek(start)
-    data = np.empty(size, np.uint8)
-    stream.readinto(data)  # type: ignore[attr-defined]
-    return data
 
 
 def _without_comments(text: bytes) -> bytes:

@@ -1,5 +1,6 @@
 """PNG, every depth and colour type, through libpng; its metadata chunk by chunk."""
 
+import contextlib
 import logging
 import struct
 import zlib
@@ -27,6 +28,8 @@ logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # or it woul
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # by colour type
+_SAMPLES = {2: 3, 4: 2, 6: 4}  # and 1 of the others
+_PIECE = 256  # bytes that are inflated at once, so as to lose little before an error
 _KEPT = (*PNG_COLOURS, b"tEXt", b"zTXt", b"iTXt")
 _XMP = b"XML:com.adobe.xmp\0"
 _INCH = 0.0254
@@ -43,6 +46,8 @@ def _probe(source: Source) -> Header:
     compressed = 0
     for name, _, length in _chunks(stream):
         if name == b"IHDR":
+            if colour >= 0:
+                raise ValueError("two headers")
             width, height, bits, colour = struct.unpack(">IIBB", stream.read(13)[:10])
         elif name == b"tRNS":
             alpha = True
@@ -52,8 +57,10 @@ def _probe(source: Source) -> Header:
             compressed += length
     if colour not in _CHANNELS:
         raise ValueError("no valid header")
-    samples = {2: 3, 4: 2, 6: 4}.get(colour, 1)
+    samples = _SAMPLES.get(colour, 1)
     if height * ((width * bits * samples + 7) // 8) > compressed * _DEFLATE_RATIO:
+        if source.salvage and compressed:
+            raise ValueError("too little of it is left")
         raise ValueError("truncated")
     return Header(
         "PNG",
@@ -68,11 +75,47 @@ def _probe(source: Source) -> Header:
 
 def _read(source: Source) -> Picture:
     """Decode to 8 or 16 bits; lower depths are spread to 0–255, a palette becomes RGB or RGBA."""
-    samples = imagecodecs.png_decode(source.whole())
+    note = None
+    try:
+        samples = imagecodecs.png_decode(source.whole())
+    except Exception:  # its own, or any of libpng
+        if not source.salvage:
+            raise
+        mended, note = _mended(source.stream)
+        samples = imagecodecs.png_decode(mended)
     if samples.ndim == 2:
         samples = samples[..., None]
-    pixels, alpha = split_alpha(samples)
-    return Picture(pixels, alpha, "PNG", _read_metadata(source.stream))
+    picture = Picture(*split_alpha(samples), "PNG", _read_metadata(source.stream))
+    return picture.noted(note) if note else picture
+
+
+def _mended(stream: BinaryIO) -> tuple[bytes, str]:
+    """A PNG of the rows that can be had of a damaged one, and what is missing."""
+    header, kept, inflater, rows = b"", b"", zlib.decompressobj(), bytearray()
+    for name, _, length in _chunks(stream):
+        data = stream.read(length)
+        if name == b"IHDR":
+            header = data
+        elif name in (b"PLTE", b"tRNS"):
+            kept += _chunk(name, data)
+        elif name == b"IDAT":
+            with contextlib.suppress(zlib.error):
+                for start in range(0, len(data), _PIECE):
+                    rows += inflater.decompress(data[start : start + _PIECE])
+    width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
+    if interlaced:
+        raise ValueError("interlaced, which cannot be salvaged")
+    row = 1 + (width * bits * _SAMPLES.get(colour, 1) + 7) // 8
+    whole = len(rows) // row
+    if not whole:
+        raise ValueError("no row is left")
+    del rows[whole * row :]
+    rows += bytes((height - whole) * row)  # unfiltered and black
+    content = _chunk(b"IHDR", header) + kept + _chunk(b"IDAT", zlib.compress(rows, 1))
+    return (
+        _SIGNATURE + content + _chunk(b"IEND", b""),
+        f"{height - whole} of {height} rows are missing and black",
+    )
 
 
 def _write(picture: Picture, stream: BinaryIO) -> None:
