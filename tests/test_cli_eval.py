@@ -144,6 +144,17 @@ def test_grey_and_colour_models_share_no_table_unless_told_so(
     assert [method["name"] for method in json.loads(out)["methods"]] == ["noisy", "grey", "colour"]
 
 
+def test_estimates_need_not_be_clipped(nelu: Nelu, data: Path) -> None:
+    command = (*BLIND, "--sigmas", "80", "--baseline", "wavelet")
+    clipped, raw = (
+        {mean["method"]: mean["psnr"] for mean in json.loads(nelu(*command, *more)[1])["means"]}
+        for more in (("--json",), ("--json", "--no-clip"))
+    )
+    assert raw["noisy"] == clipped["noisy"]
+    assert raw["wavelet"] < clipped["wavelet"]
+    assert "not clipped to the range" in " ".join(nelu(*command, "--no-clip")[1].split())
+
+
 def test_models_of_one_name_are_told_apart(nelu: Nelu, data: Path, weights: Weights) -> None:
     first, second = weights("one/best.safetensors", 1), weights("two/best.safetensors", 1)
     _, out, _ = nelu(*WAVES, "--model", first, "--model", second, "--model", first)

@@ -92,6 +92,14 @@ def evaluate(
     quality: Annotated[
         str, typer.Option(metavar="normal|best", help="As in `nelu denoise`.")
     ] = "normal",
+    no_clip: Annotated[
+        bool,
+        typer.Option(
+            "--no-clip",
+            help="PSNR of estimates as they are, not clipped to the range of the picture first; "
+            "as the code that the paper builds on has it.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything as JSON instead of tables.")
     ] = False,
@@ -186,6 +194,8 @@ def evaluate(
                 progress=advance,
                 save=save,
             )
+    if no_clip:
+        results = results.not_clipped()
     if paper:
         results = dataclasses.replace(results, published=evaluation.paper_rows(sigma_levels))
         if reason := _paper_does_not_apply(results, whole=used == available):
@@ -198,7 +208,7 @@ def evaluate(
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
-        _print_results(results, available, reporting.stdout_console())
+        _print_results(results, not no_clip, available, reporting.stdout_console())
 
 
 def _real_pairs(
@@ -345,7 +355,7 @@ def _paper_does_not_apply(results: "Results", whole: bool) -> str:
     return ""
 
 
-def _print_results(results: "Results", available: int, console: "Console") -> None:
+def _print_results(results: "Results", clipped: bool, available: int, console: "Console") -> None:
     from nelu_cli.evaluation import Mean
 
     used = len(results.images)
@@ -362,6 +372,8 @@ def _print_results(results: "Results", available: int, console: "Console") -> No
         table = _table(title, digits, rows, results.sigmas, console.width)
         console.print(table, soft_wrap=False)
     remarks = ["Bold: best of the column. ±: standard error of the mean over images."]
+    if not clipped:
+        remarks.append("PSNR of estimates as they are, not clipped to the range of the picture.")
     if results.dataset == "samples":
         remarks.append(
             "samples are a few photographs that come with scikit-image: a first look, no benchmark."

@@ -35,7 +35,7 @@ def experiment(
         int | None, typer.Option(min=2, help="Realisations at each noise level.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller and coarser: all of them in two minutes.")
+        bool, typer.Option("--quick", help="Smaller and coarser: all of them in three minutes.")
     ] = False,
     dataset: Annotated[
         str | None,
@@ -52,11 +52,11 @@ def experiment(
     ] = None,
     image: Annotated[
         Path | None,
-        typer.Option(help="The picture for qualitative. Default: a sample photograph."),
+        typer.Option(help="One picture for qualitative, in place of the three that it takes."),
     ] = None,
     sigma: Annotated[
         float | None,
-        typer.Option(help="Noise level of shift-averaging and qualitative, on the 0–255 scale."),
+        typer.Option(help="Noise level of shift-averaging and of --image, on the 0–255 scale."),
     ] = None,
 ) -> None:
     """Test a claim of the paper, with figure and numbers.
@@ -85,6 +85,8 @@ def experiment(
     for each in CATALOGUE:  # everything is checked before anything runs
         fields = _fields(load(each))
         wanted = {field: value for field, value in given.items() if field in fields}
+        if each == "qualitative" and image is None:
+            wanted.pop("sigma255", None)
         if each == "table" and not quick:
             wanted.setdefault("images", TABLE_IMAGES_IN_ALL)
         configs[each] = _config(each, load(each), wanted, quick)
@@ -119,7 +121,8 @@ def _run(name: str, chosen: "Experiment[Any]", config: Any, out: Path | None) ->
 def _write(result: "Result", folder: Path) -> None:
     """figure.png and numbers.csv, in place of those of an earlier run."""
     from nelu_cli.atomic import atomic_file
-    from nelu_cli.experiments.figures import draw, save
+    from nelu_cli.evaluation.figures import save
+    from nelu_cli.experiments.figures import draw
     from nelu_cli.experiments.results import to_csv
 
     try:
@@ -151,6 +154,8 @@ def _print(name: str, result: "Result", folder: Path) -> None:
         line = Text()
         line.append(claim.verdict, "bold green" if claim.holds else "bold red")
         line.append(f": {claim.text}\n  {claim.margin}")
+        if claim.paper:
+            line.append(f"\n  the paper: {claim.paper}", "dim")
         console.print(line)
     console.print(f"{folder / 'figure.png'}, {folder / 'numbers.csv'}", style="dim", markup=False)
 

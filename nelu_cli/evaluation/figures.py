@@ -18,9 +18,17 @@ from nelu_cli.evaluation import NOISY, Comparison, FloatImage, Results, level_te
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, SubFigure
 
-__all__ = ["check_figure_path", "psnr_curves", "save_comparison", "training_curve"]
+__all__ = [
+    "blank",
+    "check_figure_path",
+    "draw_comparison",
+    "psnr_curves",
+    "save",
+    "save_comparison",
+    "training_curve",
+]
 
 FORMATS = (".png", ".svg", ".pdf")
 PATCH = 96  # side of the detail in a comparison
@@ -42,7 +50,7 @@ def check_figure_path(path: Path) -> None:
 def psnr_curves(results: Results, path: Path) -> None:
     """Draw mean PSNR over σ, one curve a row, bars for the standard error; .png, .svg or .pdf."""
     check_figure_path(path)
-    figure = _figure(7.5, 4.8)
+    figure = blank(7.5, 4.8)
     axes = figure.subplots()
     sigmas = sorted(sigma for sigma in results.sigmas if sigma is not None)
     if not sigmas:
@@ -84,14 +92,14 @@ def psnr_curves(results: Results, path: Path) -> None:
     axes.legend(
         handles=curves, fontsize=8, loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 def training_curve(log: Path, path: Path) -> None:
     """Draw loss and validation PSNR over the steps of a training run, from its log."""
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     validated = [event for event in events if event["validation"]]
-    figure = _figure(7.5, 4.8)
+    figure = blank(7.5, 4.8)
     loss_axes, psnr_axes = figure.subplots(2, 1, sharex=True)
     loss_axes.plot([event["step"] for event in events], [event["loss"] for event in events], "C7")
     if all(event["loss"] > 0 for event in events):
@@ -107,7 +115,7 @@ def training_curve(log: Path, path: Path) -> None:
     psnr_axes.set_xlabel("step")
     for axes in (loss_axes, psnr_axes):
         axes.grid(alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def save_comparison(comparison: Comparison, folder: Path) -> None:
@@ -128,18 +136,17 @@ def save_comparison(comparison: Comparison, folder: Path) -> None:
     for name, picture in shown.items():
         _save_pixels(picture, level / f"{_file_name(name)}.png")
         _save_pixels(_heat(errors[name], scale), level / f"{_file_name(name)}-error.png")
-    _save(_side_by_side(comparison, shown, errors, scale), level / "comparison.png")
+    figure = blank(2.0 * (len(shown) + 2), 4.6)
+    draw_comparison(figure, comparison)
+    save(figure, level / "comparison.png")
 
 
-def _side_by_side(
-    comparison: Comparison,
-    shown: Mapping[str, FloatImage],
-    errors: Mapping[str, FloatImage],
-    scale: float,
-) -> "Figure":
+def draw_comparison(figure: "Figure | SubFigure", comparison: Comparison) -> None:
     """The paper's qualitative figure: image, detail, and the detail as each method left it."""
+    shown = {NOISY: comparison.noisy, **comparison.estimates}
+    errors = {name: _error(comparison.clean, picture) for name, picture in shown.items()}
+    scale = _scale(errors, comparison.estimates)
     rows, columns = detail(comparison.clean)
-    figure = _figure(2.0 * (len(shown) + 2), 4.6)
     grid = figure.subplots(2, len(shown) + 2)
     whole = grid[0, 0]
     _show(whole, comparison.clean, "clean")
@@ -159,7 +166,6 @@ def _side_by_side(
     strip = grid[1, 1].inset_axes((0.8, 0, 0.1, 1))
     figure.colorbar(heat, cax=strip, label="absolute error", ticklocation="left")
     figure.suptitle(f"{comparison.image} (PSNR of the whole image)", fontsize=10)
-    return figure
 
 
 def detail(image: FloatImage, side: int = PATCH) -> tuple[slice, slice]:
@@ -212,13 +218,15 @@ def _show(axes: "Axes", picture: FloatImage, title: str) -> None:
     axes.set_yticks([])
 
 
-def _figure(width: float, height: float) -> "Figure":
+def blank(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure whole or not at all, the same file for the same figure."""
     kind = path.suffix.lower()
     with atomic_file(path) as file:
         figure.savefig(file, format=kind[1:], bbox_inches="tight", metadata=_NO_DATE[kind])

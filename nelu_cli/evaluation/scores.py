@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ class Score:
     image: str
     psnr: float
     ssim: float
+    psnr_not_clipped: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Results:
 
     def ssim(self, method: str, sigma255: Level) -> Mean:
         return Mean.of([score.ssim for score in self._cell(method, sigma255)])
+
+    def not_clipped(self) -> "Results":
+        """The same with the PSNR of estimates as they are, also outside 0..1."""
+        scores = tuple(replace(score, psnr=score.psnr_not_clipped) for score in self.scores)
+        return replace(self, scores=scores)
 
     def _cell(self, method: str, sigma255: Level) -> list[Score]:
         return [s for s in self.scores if s.method == method and s.sigma255 == sigma255]
@@ -286,17 +292,18 @@ def _score(
     advance = progress or (lambda amount: None)
     scores: list[Score] = []
     for image, level, clean, noisy, told in cases:
-        here = [Score(NOISY, level, image, psnr(clean, noisy), ssim(clean, noisy))]
+        before = psnr(clean, noisy)
+        here = [Score(NOISY, level, image, before, ssim(clean, noisy), before)]
         estimates = {}
         for method in methods:
-            estimate = np.clip(method.denoise(noisy, told), 0, 1)
+            raw = method.denoise(noisy, told)
+            estimate = np.clip(raw, 0, 1)
             if estimate.shape != noisy.shape or not np.isfinite(estimate).all():
                 where = f"{image}, {level_text(level)}"
                 raise NeluError(f"{method.name}: gives no picture for {where}")
             estimates[method.name] = estimate
-            here.append(
-                Score(method.name, level, image, psnr(clean, estimate), ssim(clean, estimate))
-            )
+            found = psnr(clean, estimate), ssim(clean, estimate), psnr(clean, raw)
+            here.append(Score(method.name, level, image, *found))
             advance(1)
         if save is not None:
             values = {score.method: score.psnr for score in here}

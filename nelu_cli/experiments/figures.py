@@ -1,20 +1,19 @@
 """Drawing the results. matplotlib is imported when a figure is drawn, without pyplot's state."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nelu_cli.atomic import atomic_file
+from nelu_cli.evaluation.figures import blank, draw_comparison
 from nelu_cli.experiments.results import Curves, Panel, Result, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from nelu_cli.evaluation import Comparison
-    from nelu_cli.experiments.natural import ShiftAveraging
+    from nelu_cli.experiments.natural import Qualitative
+    from nelu_cli.experiments.shifts import ShiftAveraging
 
-__all__ = ["draw", "save"]
+__all__ = ["draw"]
 
 WIDTH = 6.5  # inches: the text of a page
 HEIGHT = 2.9  # of a row of panels
@@ -23,31 +22,20 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 MARKERS = "osD^vP*"
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Write a PNG whole or not at all, the same for the same figure."""
-    with atomic_file(path) as file:
-        figure.savefig(file, format="png", dpi=200)
-
-
 def draw(result: Result) -> "Figure":
     """The figure of a result."""
-    from nelu_cli.experiments.natural import Qualitative, ShiftAveraging
+    from nelu_cli.experiments.natural import Qualitative
+    from nelu_cli.experiments.shifts import ShiftAveraging
 
     match result:
         case ShiftAveraging():
             return draw_shift_averaging(result)
         case Qualitative():
-            return draw_comparison(result.comparison)
+            return draw_qualitative(result)
         case Curves():
             return draw_curves(result)
         case _:
             raise TypeError(f"no figure for {type(result).__name__}")
-
-
-def blank(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def draw_curves(result: Curves) -> "Figure":
@@ -160,49 +148,11 @@ def draw_shift_averaging(result: "ShiftAveraging") -> "Figure":
     return figure
 
 
-def draw_comparison(comparison: "Comparison") -> "Figure":
-    """The picture with a patch marked; the patch clean, noisy and denoised; heat maps of errors."""
-    import numpy as np
-
-    from nelu_cli.evaluation import NOISY
-    from nelu_cli.evaluation.figures import detail
-
-    rows, columns = detail(comparison.clean)
-    shown = {NOISY: comparison.noisy, **comparison.estimates}
-    errors = {
-        name: np.abs(picture - comparison.clean)[rows, columns, 0]
-        for name, picture in shown.items()
-    }
-    scale = max(float(np.quantile(errors[name], 0.995)) for name in comparison.estimates)
-    count = len(shown)
-    figure = blank(WIDTH, 0.6 + 2 * WIDTH / (count + 1.6))
-    grid = figure.add_gridspec(2, count + 1, width_ratios=(1.6, *[1.0] * count))
-    whole = figure.add_subplot(grid[0, 0])
-    _show(whole, comparison.clean[..., 0], comparison.image)
-    corner = (columns.start, rows.start)
-    extent = (columns.stop - columns.start, rows.stop - rows.start)
-    whole.add_patch(_frame(corner, *extent))
-    _show(figure.add_subplot(grid[1, 0]), comparison.clean[rows, columns, 0], "clean patch")
-    for column, (name, picture) in enumerate(shown.items(), start=1):
-        title = f"noisy, σ = {comparison.sigma255:g}" if name == NOISY else name
-        axes = figure.add_subplot(grid[0, column])
-        _show(axes, picture[rows, columns, 0], f"{title}\n{comparison.psnr[name]:.2f} dB")
-        heat_axes = figure.add_subplot(grid[1, column])
-        heat = heat_axes.imshow(errors[name], cmap="inferno", vmin=0, vmax=scale)
-        heat_axes.axis("off")
-    bar = figure.colorbar(heat, ax=heat_axes, location="right", fraction=0.08)
-    bar.set_label("absolute error", fontsize=7)
-    bar.ax.tick_params(labelsize=6)
+def draw_qualitative(result: "Qualitative") -> "Figure":
+    """One strip for each picture, as ``nelu eval --save-images`` draws it."""
+    columns = len(result.comparisons[0].estimates) + 3  # whole, detail and noisy beside them
+    figure = blank(1.8 * columns, 4.2 * len(result.comparisons))
+    strips: Any = figure.subfigures(len(result.comparisons), 1, squeeze=False)
+    for strip, comparison in zip(strips[:, 0], result.comparisons, strict=True):
+        draw_comparison(strip, comparison)
     return figure
-
-
-def _show(axes: "Axes", picture: Any, title: str) -> None:
-    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_title(title, fontsize=6.5)
-    axes.axis("off")
-
-
-def _frame(corner: tuple[int, int], width: int, height: int) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(corner, width, height, fill=False, edgecolor="red", linewidth=1.2)

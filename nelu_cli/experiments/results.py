@@ -51,11 +51,15 @@ class Config:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of the paper, whether it holds here, and by how much."""
+    """A statement of the paper, whether it holds here, and by how much.
+
+    ``paper`` is the paper's own sentence.
+    """
 
     text: str
     holds: bool
     margin: str
+    paper: str = ""
 
     @property
     def verdict(self) -> str:

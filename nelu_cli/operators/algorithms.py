@@ -31,7 +31,7 @@ def algorithm_1(
     u: Tensor,
     lam: float | Tensor,
     *,
-    step_size: float = 0.1,
+    step_size: float | Tensor = 0.1,
     tolerance: float = 1e-6,
     max_steps: int = 10_000,
     proximal: Proximal = "soft",
