@@ -15,8 +15,9 @@ from torch.nn import functional as F
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.networks import DeepConfig, Network
 from nelu_cli.runtime.arrays import denoise, estimate_noise
+from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.holes import fill_holes, find_holes
-from nelu_cli.runtime.models import Model, Models, choose_model
+from nelu_cli.runtime.models import Model, Models
 from nelu_cli.runtime.noise_level import NoiseMeter
 from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.pipeline import denoise_pixels, prepare
@@ -226,11 +227,11 @@ def test_weights_that_blow_up_are_named(network: Network) -> None:
 def test_a_grey_picture_stored_as_colour_goes_through_the_grey_model(small_models: Path) -> None:
     grey = (128 + 20 * gaussian(40, 50)).astype(np.uint8)
     colour = np.repeat(grey[..., None], 3, axis=-1)
-    assert choose_model(colour, Models()).name == "deep-gray"
+    assert choose_model(colour, Models()).model.name == "deep-gray"
     result = denoise(colour)
     np.testing.assert_array_equal(result, np.repeat(denoise(grey)[..., None], 3, axis=-1))
     colour[5, 5, 2] ^= 1
-    assert choose_model(colour, Models()).name == "deep-color"
+    assert choose_model(colour, Models()).model.name == "deep-color"
 
 
 def removed(pixels: NDArray[Any], **options: float) -> NDArray[np.float64]:

@@ -18,7 +18,8 @@ from nelu_cli.errors import UsageError
 from nelu_cli.networks import DeepAutoencoder
 from nelu_cli.runtime import precision
 from nelu_cli.runtime.arrays import denoise
-from nelu_cli.runtime.models import Models, choose_model, load_model
+from nelu_cli.runtime.choice import choose_model
+from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.precision import choose_precision, needs_float32
 
@@ -219,9 +220,9 @@ def test_float32_is_taken_where_bfloat16_would_show(monkeypatch: pytest.MonkeyPa
     model = load_model("deep-gray")
     assert model.precision == "bfloat16"
     assert np.array_equal(denoise(pixels, model), exact)
-    assert choose_model(pixels, Models("deep-gray")).precision == "float32"
+    assert choose_model(pixels, Models("deep-gray")).model.precision == "float32"
     loud = np.clip(photo(3000, 60000), 0, 65535).round().astype(np.uint16)
-    assert choose_model(loud, Models("deep-gray")).precision == "bfloat16"
+    assert choose_model(loud, Models("deep-gray")).model.precision == "bfloat16"
 
 
 # What bfloat16 changes

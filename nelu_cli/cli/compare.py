@@ -127,11 +127,12 @@ def _compare(name: str, first: Path, second: Path, limit: int, budget: int) -> "
 def _noise(picture: "Picture") -> str:
     """How noisy the picture is, by the model that would clean it."""
     from nelu_cli.cli.reporting import noise_text
-    from nelu_cli.runtime.models import choose_model, default_models
+    from nelu_cli.runtime.choice import choose_model
+    from nelu_cli.runtime.models import default_models
     from nelu_cli.runtime.noise_level import estimate_noise
 
     try:
-        noise = estimate_noise(picture.pixels, choose_model(picture.pixels, default_models()))
+        noise = estimate_noise(picture.pixels, choose_model(picture.pixels, default_models()).model)
     except NeluError:
         return ""
     return noise_text(noise * 255 / picture.white, noise, str(picture.pixels.dtype))

@@ -51,7 +51,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME|PATH",
-            help="Model or weights file; repeatable. Default: the default model. `none`: no model.",
+            help="Model or weights file; repeatable. Default: chosen for each picture, as by "
+            "`nelu denoise`. `none`: no model.",
         ),
     ] = None,
     baseline: Annotated[
@@ -281,16 +282,16 @@ def _models(
         return [], channels or _channels_of(paths)
     import torch
 
-    from nelu_cli.evaluation import model_method
-    from nelu_cli.runtime.models import load_model
+    from nelu_cli.evaluation import chosen_method, model_method
+    from nelu_cli.runtime.models import Models, load_model
 
     if threads is not None:
         torch.set_num_threads(threads)
-    wanted: list[str | None] = list(dict.fromkeys(names)) if names else [None]
-    preferred = channels or (_channels_of(paths) if None in wanted else 1)
-    models = [
-        load_model(name, channels=preferred, device=device, precision=precision) for name in wanted
-    ]
+    if not names:
+        chosen = chosen_method(Models(None, device, precision), quality=quality)
+        return [chosen], channels or _channels_of(paths)
+    wanted = list(dict.fromkeys(names))
+    models = [load_model(name, device=device, precision=precision) for name in wanted]
     kinds = {model.channels for model in models}
     if channels is None and len(kinds) > 1:
         raise UsageError(
@@ -302,7 +303,7 @@ def _models(
         raise UsageError(f"{colour}: a colour model cannot be evaluated with --channels 1")
     short = [model.name for model in models]
     rows = [
-        model.name if name is None or short.count(model.name) == 1 else name
+        model.name if short.count(model.name) == 1 else name
         for model, name in zip(models, wanted, strict=True)
     ]
     if precision != "float32":

@@ -97,6 +97,11 @@ def _describe(seen: "Inspection") -> str:
     lines.append(f"  {', '.join(said) or 'no metadata'}")
     if seen.noise is not None and seen.noise_in_pixel_values is not None:
         noise = noise_text(seen.noise, seen.noise_in_pixel_values, str(seen.header.dtype))
+        if seen.character is not None:
+            noise = f"{seen.character.kind} {noise}"
+            if seen.character.reach:
+                far = seen.character.reach
+                noise += f", correlated over {far} pixel{'s' if far > 1 else ''}"
         lines.append(f"  {noise} (by {seen.model} in {seen.precision})")
     else:
         lines.append("  noise not measured: no weights are bundled")

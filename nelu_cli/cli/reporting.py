@@ -181,5 +181,6 @@ def record_text(record: Record) -> str:
     said = [picture, record.model or "copied"]
     if record.noise is not None and record.noise_in_pixel_values is not None:
         dtype = str(record.header.dtype)
-        said.append(noise_text(record.noise, record.noise_in_pixel_values, dtype))
+        kind = f"{record.character.kind} " if record.character else ""
+        said.append(kind + noise_text(record.noise, record.noise_in_pixel_values, dtype))
     return f"{start}: {', '.join(said)}, {record.seconds:.1f} s"

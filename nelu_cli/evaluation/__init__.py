@@ -1,6 +1,6 @@
 """How well denoisers do: metrics, baselines, tables, figures."""
 
-from nelu_cli.evaluation.methods import BASELINES, Method, baseline, model_method
+from nelu_cli.evaluation.methods import BASELINES, Method, baseline, chosen_method, model_method
 from nelu_cli.evaluation.metrics import FloatImage, psnr, ssim
 from nelu_cli.evaluation.scores import (
     NOISY,
@@ -29,6 +29,7 @@ __all__ = [
     "Results",
     "Score",
     "baseline",
+    "chosen_method",
     "evaluate",
     "evaluate_pairs",
     "labels",

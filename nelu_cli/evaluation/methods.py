@@ -10,10 +10,10 @@ from nelu_cli.errors import UsageError
 from nelu_cli.evaluation.metrics import FloatImage
 
 if TYPE_CHECKING:
-    from nelu_cli.runtime.models import Model
+    from nelu_cli.runtime.models import Model, Models
     from nelu_cli.runtime.options import Quality
 
-__all__ = ["BASELINES", "Method", "baseline", "model_method"]
+__all__ = ["BASELINES", "Method", "baseline", "chosen_method", "model_method"]
 
 Denoiser = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–255) -> estimate
 Smoother = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–1) -> estimate
@@ -36,6 +36,20 @@ def model_method(name: str, model: "Model", *, quality: "Quality" = "normal") ->
         return denoise(noisy, model, quality=quality)
 
     return Method(name, run)
+
+
+def chosen_method(models: "Models", *, quality: "Quality" = "normal") -> Method:
+    """What a bare ``nelu denoise`` does: the model is chosen for each picture."""
+    from nelu_cli.runtime.choice import choose_model
+    from nelu_cli.runtime.options import Options
+    from nelu_cli.runtime.pipeline import denoise_pixels
+
+    def run(noisy: FloatImage, sigma255: float) -> FloatImage:
+        model = choose_model(noisy, models).model
+        cleaned: FloatImage = denoise_pixels(noisy, model, Options(quality=quality)).pixels
+        return cleaned
+
+    return Method("nelu denoise", run)
 
 
 # Baselines. Those of scikit-image measure σ with `estimate_sigma`; the `-told` ones are told it.

@@ -11,9 +11,10 @@ from nelu_cli import images
 from nelu_cli.errors import CheckpointError, ImageError
 from nelu_cli.files import formats as _formats  # noqa: F401 (RAW files can be read, too)
 from nelu_cli.files.plan import STDIO, read_once
-from nelu_cli.files.records import Json, header_json
+from nelu_cli.files.records import Json, character_json, header_json
 from nelu_cli.images import MAX_PIXELS, Header, Metadata
-from nelu_cli.runtime.models import Models, choose_model
+from nelu_cli.runtime.choice import NoiseCharacter, choose_model
+from nelu_cli.runtime.models import Models
 from nelu_cli.runtime.noise_level import estimate_noise
 
 __all__ = ["Inspection", "inspect_file"]
@@ -28,6 +29,7 @@ class Inspection:
     metadata: Json | None = None  # by name; none of an animation, which is not read
     noise: float | None = None  # on the 0–255 scale
     noise_in_pixel_values: float | None = None
+    character: NoiseCharacter | None = None  # of the noise
     model: str | None = None  # that measured the noise
     precision: str | None = None  # in which it did
 
@@ -40,6 +42,7 @@ class Inspection:
             "metadata": self.metadata,
             "noise": self.noise,
             "noise_in_pixel_values": self.noise_in_pixel_values,
+            **character_json(self.character),
             "model": self.model,
             "precision": self.precision,
         }
@@ -59,13 +62,13 @@ def inspect_file(path: Path | None, models: Models, *, max_pixels: int = MAX_PIX
     picture = images.read(source, max_pixels=max_pixels)
     found = Inspection(name, header, _summary(picture.metadata))
     try:
-        model = choose_model(picture.pixels, models)
+        choice = choose_model(picture.pixels, models)
     except CheckpointError:
         if models.asked is not None:
             raise
         return found
     try:
-        noise = estimate_noise(picture.pixels, model)
+        noise = estimate_noise(picture.pixels, choice.model)
     except ImageError as error:
         raise ImageError(f"{name}: {error}") from error
     if not math.isfinite(noise):  # nothing to measure it by
@@ -75,8 +78,9 @@ def inspect_file(path: Path | None, models: Models, *, max_pixels: int = MAX_PIX
         found,
         noise=on_255,
         noise_in_pixel_values=noise,
-        model=model.name,
-        precision=model.precision,
+        character=choice.character,
+        model=choice.model.name,
+        precision=choice.model.precision,
     )
 
 

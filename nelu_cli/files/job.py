@@ -25,7 +25,8 @@ from nelu_cli.files.settings import Settings
 from nelu_cli.images import Picture, to_dtype
 from nelu_cli.images.convert import check_size, developed, fit
 from nelu_cli.images.picture import Refusal
-from nelu_cli.runtime.models import Model, Models, choose_model, default_models
+from nelu_cli.runtime.choice import choose_model
+from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import Denoised, denoise_pixels, prepare
 from nelu_cli.runtime.tiling import TileProgress
@@ -121,8 +122,11 @@ def clean_file(
         record = replace(loaded.record, quality=options.quality, strength=options.strength)
         done = Denoised(picture.pixels)
         if not options.idle or job.noise_map is not None:
-            model = choose_model(picture.pixels, models)
-            record = replace(record, model=model.name, precision=model.precision)
+            choice = choose_model(picture.pixels, models)
+            model = choice.model
+            record = replace(
+                record, model=model.name, precision=model.precision, character=choice.character
+            )
             try:
                 if settings.dry_run:
                     notes = prepare(picture.pixels, model, options).notes

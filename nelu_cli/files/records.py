@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from nelu_cli.images import Header
+    from nelu_cli.runtime.choice import NoiseCharacter
 
-__all__ = ["Json", "Outcome", "Record", "Status", "header_json"]
+__all__ = ["Json", "Outcome", "Record", "Status", "character_json", "header_json"]
 
 Status = Literal["done", "skipped", "planned", "failed"]
 Json = Mapping[str, object]
@@ -27,6 +28,7 @@ class Record:
     strength: float | None = None
     noise: float | None = None  # on the 0–255 scale, 255 standing for white
     noise_in_pixel_values: float | None = None
+    character: "NoiseCharacter | None" = None  # of the noise, by which the model was chosen
     seconds: float | None = None
     error: str | None = None
     notes: tuple[str, ...] = ()  # what a person should know
@@ -45,11 +47,24 @@ class Record:
             "strength": self.strength,
             "noise": self.noise,
             "noise_in_pixel_values": self.noise_in_pixel_values,
+            **character_json(self.character),
             "seconds": self.seconds,
             "error": self.error,
             "notes": list(self.notes) or None,
         }
         return {key: value for key, value in entry.items() if value is not None}
+
+
+def character_json(character: "NoiseCharacter | None") -> Json:
+    """How the noise is correlated, ready to be written as JSON."""
+    if character is None:
+        return {}
+    return {
+        "noise_kind": character.kind,
+        "noise_correlation": character.correlation,
+        "noise_reach": character.reach,
+        "noise_agreement": character.agreement,
+    }
 
 
 def header_json(header: "Header") -> Json:

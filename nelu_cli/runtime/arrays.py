@@ -15,7 +15,8 @@ from torch import Tensor
 
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.runtime import noise_level
-from nelu_cli.runtime.models import Model, Models, choose_model, default_models
+from nelu_cli.runtime.choice import choose_model
+from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.options import DEFAULT_MEMORY, Nan, Options, Quality
 from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress
@@ -52,7 +53,7 @@ def denoise(
             integer or float type, any range. Three channels are colour, the last of four is alpha
             and stays as it is. Masked pixels and those that are not finite stay as they are.
         model: from :func:`load_model`, or what that takes (then loaded at every call); by default
-            the best bundled one.
+            the bundled one for the noise that is found, white or a camera's.
         strength: how much of the estimated noise is taken out, 0 to 1.
         luma: how much of that in brightness, 0 to 1.
         chroma: how much of that in colour, 0 to 1; for colour pictures alone.
@@ -85,7 +86,7 @@ def denoise(
     layout = _Layout(axes or given.usual_axes(), given.array.shape)
     pixels, alpha = layout.split(given.array)
     masked = None if given.mask is None else layout.split(given.mask)[0]
-    chosen = choose_model(pixels, default_models() if model is None else Models(model))
+    chosen = choose_model(pixels, default_models() if model is None else Models(model)).model
     cleaned = denoise_pixels(pixels, chosen, options, masked=masked, progress=progress).pixels
     result: Kind = given.back(layout.join(cleaned, alpha))
     return result
@@ -105,7 +106,7 @@ def estimate_noise(
     pixels, _ = _Layout(axes or given.usual_axes(), given.array.shape).split(
         np.ma.getdata(given.array)
     )
-    chosen = choose_model(pixels, default_models() if model is None else Models(model))
+    chosen = choose_model(pixels, default_models() if model is None else Models(model)).model
     return noise_level.estimate_noise(pixels, chosen)
 
 

@@ -1,4 +1,4 @@
-"""Weights ready to run, and the one place where a model is chosen for a picture."""
+"""Weights ready to run."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Network
-from nelu_cli.runtime.channels import equal_channels
 from nelu_cli.runtime.device import find_device
 from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
 
-__all__ = ["Model", "Models", "choose_model", "default_models", "load_model", "preferred_model"]
+__all__ = ["Model", "Models", "default_models", "load_model", "preferred_model"]
 
 PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by picture channels
 
@@ -37,10 +36,14 @@ class Model:
     """The same in float32, for pictures in which bfloat16 could be seen."""
     source: str | Path | None = None
     """What it was loaded by."""
+    for_photos: bool = False
+    """Trained on noise that is correlated, as a camera's: then grey pictures may be stored as
+    colour, and a colour model takes grey ones, too."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.source is None:  # made by hand: travels whole
-            return Model, (self.name, self.network, self.device, self.precision, self.exact)
+            parts = self.name, self.network, self.device, self.precision, self.exact
+            return Model, (*parts, None, self.for_photos)
         precision = "auto" if self.exact else self.precision
         return _load_again, (self.source, self.device.type, precision)
 
@@ -75,7 +78,13 @@ def load_model(
     checkpoint = checkpoints.load(chosen)
     bundled = str(chosen) in checkpoints.bundled()
     source = chosen if bundled else checkpoint.path.resolve()
-    exact = Model(checkpoint.name, checkpoint.network.to(where), where, source=source)
+    exact = Model(
+        checkpoint.name,
+        checkpoint.network.to(where),
+        where,
+        source=source,
+        for_photos=checkpoint.record.noise != "white",
+    )
     if choose_precision(precision, where) == "float32":
         return exact
     rounded = exact.network.in_bfloat16()
@@ -135,15 +144,6 @@ class Models:
         if name not in self._loaded:
             self._loaded[name] = load_model(name, device=self.device, precision=self.precision)
         return self._loaded[name]
-
-
-def choose_model(pixels: NDArray[Any], models: Models) -> Model:
-    """The model for the pixels (..., H, W, C) of a picture or a stack.
-
-    Every choice is made here: by the command line, by :func:`denoise` and for files.
-    """
-    channels = 1 if equal_channels(pixels) else pixels.shape[-1]  # a grey picture stored as RGB
-    return models.load(models.asked or preferred_model(channels)).suited_to(pixels)
 
 
 @cache

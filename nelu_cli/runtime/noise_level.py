@@ -10,17 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from nelu_cli.runtime.holes import fill_holes, find_holes
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.passes import passes
-from nelu_cli.runtime.pixels import check_pixels, find_levels, to_tensor
+from nelu_cli.runtime.pixels import check_pixels
+from nelu_cli.runtime.samples import take_sample
 from nelu_cli.runtime.tiling import Region
 
 __all__ = ["NoiseMeter", "estimate_noise", "find_and_probe"]
 
 _MAP_PIXELS: Final = 2_000_000  # most pixels of a noise map
 _MAP_WINDOW: Final = 15  # picture pixels, the side of the box for local means
-_SAMPLES: Final = 3  # most crops along each side of a picture
 _SAMPLE_SIDE: Final = 48  # with 64 the level is hardly closer, and takes a third longer to find
 _LEAST_SHARE: Final = 0.05  # of the noise that must have been removed to judge by it
 
@@ -32,52 +31,48 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     these hold no finite value.
     """
     check_pixels(pixels, model)
-    page = pixels if pixels.ndim == 3 else pixels[len(pixels) // 2]
-    crops = np.stack(
-        [
-            page[top : top + _SAMPLE_SIDE, left : left + _SAMPLE_SIDE]
-            for top in _spread(page.shape[0])
-            for left in _spread(page.shape[1])
-        ]
-    )
-    if crops.dtype.kind == "f" and not np.isfinite(crops).any():
+    sample = take_sample(pixels, _SAMPLE_SIDE)
+    if sample is None:
         return math.nan
-    holes, _ = find_holes(crops)
-    levels = find_levels(crops, holes)
-    filled = crops
-    if holes is not None:
-        filled = np.stack([fill_holes(*pair) for pair in zip(crops, holes, strict=True)])
-    noisy = torch.stack([to_tensor(crop, levels) for crop in filled])
-    probed = find_and_probe(passes(model, "normal"), noisy)
+    crops, holes, levels = sample
+    probed = find_and_probe(passes(model, "normal"), crops, correlated=model.for_photos)
     noise, sensitivity = probed.tensor_split(2, dim=1)
     found = []
-    everywhere = (slice(0, crops.shape[1]), slice(0, crops.shape[2]))
+    everywhere = (slice(0, crops.shape[2]), slice(0, crops.shape[3]))
     removed, reaction = noise.numpy(), sensitivity.numpy()
     for k in range(len(crops)):
-        meter = NoiseMeter(*crops.shape[1:3])
+        meter = NoiseMeter(*crops.shape[2:])
         meter.add(everywhere, removed[k], reaction[k], None if holes is None else ~holes[k])
         found.append(meter.deviation())
     return float(np.nanmedian(found)) * levels.scale
 
 
-def find_and_probe(find: Callable[[Tensor], Tensor], tiles: Tensor) -> Tensor:
+def find_and_probe(
+    find: Callable[[Tensor], Tensor], tiles: Tensor, *, correlated: bool = False
+) -> Tensor:
     """The noise in tiles (N, C, h, w), followed by the sensitivity at each pixel: (N, 2C, h, w).
 
     The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε and f(y) = y − noise(y); its local
     mean estimates the mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the
-    picture.
+    picture. For ``correlated`` noise ε is normal and blurred by about one pixel, as is that noise:
+    Stein's identity holds for the covariance that the noise has.
     """
     noise = find(tiles)
-    signs = torch.randint(0, 2, tiles.shape, generator=torch.Generator().manual_seed(0)) * 2.0 - 1
+    generator = torch.Generator().manual_seed(0)
+    signs = torch.randint(0, 2, tiles.shape, generator=generator) * 2.0 - 1
+    if correlated:
+        signs = _blurred(torch.randn(tiles.shape, generator=generator))
     step = 0.1 * float(noise.square().mean().sqrt()) + 1e-6
     return torch.cat([noise, 1 - (find(tiles + step * signs) - noise) * signs / step], dim=1)
 
 
-def _spread(length: int) -> list[int]:
-    """Starts of the crops along one side of a picture; they cover at most half of it."""
-    crops = min(_SAMPLES, max(1, length // (2 * _SAMPLE_SIDE)))
-    last = max(0, length - _SAMPLE_SIDE)
-    return [k * last // (crops - 1) for k in range(crops)] if crops > 1 else [last // 2]
+def _blurred(noise: Tensor) -> Tensor:
+    """White noise (N, C, h, w) of deviation 1, blurred by a pixel and scaled to 1 again."""
+    taps = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0])
+    kernel = torch.outer(taps, taps)
+    kernel = (kernel / kernel.square().sum().sqrt())[None, None]
+    planes = F.conv2d(noise.flatten(0, 1)[:, None], kernel, padding=2)
+    return planes.view(noise.shape)
 
 
 class NoiseMeter:

@@ -126,7 +126,12 @@ def prepare(
     holes, notes = find_holes(pixels, options.nan, masked)
     levels = find_levels(pixels, holes)
     dtype = pixels.dtype if options.dtype is None else np.dtype(options.dtype)
-    dithered = dtype == pixels.dtype and not options.idle and needs_dither(pixels)
+    dithered = (
+        dtype == pixels.dtype
+        and not options.idle
+        and not model.for_photos  # whose noise looks weaker from pixel to pixel than it is
+        and needs_dither(pixels)
+    )
     if dithered:
         notes += (
             f"the noise is below two levels of {dtype}: dithered, so that means stay; "
@@ -198,7 +203,11 @@ class _Run:
         channels = page.shape[-1]
         levels = self.work.levels
         find = passes(self.model, self.options.quality)
-        probe = find if self.meter is None else partial(find_and_probe, find)
+        probe = (
+            find
+            if self.meter is None
+            else partial(find_and_probe, find, correlated=self.model.for_photos)
+        )
         filled = page if known is None else fill_holes(page, ~known)
 
         def read(region: Region) -> Tensor:

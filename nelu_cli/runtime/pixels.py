@@ -37,10 +37,11 @@ def check_pixels(pixels: NDArray[Any], model: Model) -> None:
         )
     if pixels.size == 0:
         raise ImageError(f"an array of shape {pixels.shape} holds no pixels")
-    if model.channels not in (1, pixels.shape[-1]):
+    channels = pixels.shape[-1]
+    if model.channels not in (1, channels) and not (model.for_photos and channels == 1):
         raise ImageError(
             f"model {model.name} needs {model.channels} channels, the picture has "
-            f"{pixels.shape[-1]}; choose another model or leave the choice to nelu"
+            f"{channels}; choose another model or leave the choice to nelu"
         )
 
 
