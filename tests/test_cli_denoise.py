@@ -24,6 +24,7 @@ from rich.console import Console
 
 from nelu_cli import checkpoints, images
 from nelu_cli.cli import run
+from nelu_cli.cli.plain import plain
 from nelu_cli.cli.reporting import progress, stderr_console
 from nelu_cli.cli.sizes import parse_bytes, parse_count
 from nelu_cli.errors import UsageError
@@ -276,7 +277,11 @@ def test_format_by_name_and_by_option(nelu: Nelu) -> None:
         ([f"{'n' * 300}.png", "out.png"], 1, "n.png: File name too long"),
         (["--memory", "9" * 400, "in.png", "out.png"], 2, "is no size"),
         (["--device", "mps", "in.png", "grey.png", "out"], 2, "device mps is not available"),
-        (["in.png"], 2, "Missing argument"),
+        ([], 2, "Missing argument"),
+        (["a*.png"], 2, "a*.png: say where the results of a pattern go"),
+        (["in.png", "grey.png", "new.png"], 2, "new.png: several pictures need a folder to go to"),
+        (["empty"], 1, "empty: no pictures in this folder"),
+        (["in.png", "nowhere.png"], 1, "nowhere.png: is a link that leads nowhere"),
     ],
 )
 def test_what_goes_wrong_is_one_line_and_nothing_is_written(
@@ -292,18 +297,19 @@ def test_what_goes_wrong_is_one_line_and_nothing_is_written(
     transparent.putpixel((3, 3), (9, 9, 9, 0))
     transparent.save("seen.png")
     Path("empty").mkdir()
+    Path("nowhere.png").symlink_to("missing/file.png")
     bad = np.zeros((8, 8, 1), np.float32)
     bad[0, 0], bad[1, 1] = np.nan, np.inf
     images.write(images.Picture(bad, None, "TIFF"), Path("nan.tif"))
     images.write(images.Picture(noisy().astype(np.uint16), None, "TIFF"), Path("deep.tif"))
-    before = {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     ran = nelu("denoise", *arguments)
     assert ran.status == status
     assert ran.out == ""
     assert ran.err.startswith("nelu: ")
     assert message in ran.err
     assert ran.err.count("\n") == 1
-    assert {path: path.read_bytes() for path in Path().iterdir() if path.is_file()} == before
+    assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
 def test_depth_loss_can_be_allowed(nelu: Nelu) -> None:
@@ -405,7 +411,7 @@ def test_a_folder_keeps_its_tree(nelu: Nelu) -> None:
     ran = nelu("denoise", "photos/", "out")
     assert ran.status == 0
     assert tree("out") == ["a.png", "deep/c.TIF", "deep/er/b.jpg"]
-    assert ran.err.endswith("\n3 done\n")
+    assert ran.err.endswith("\n3 done; left out: 1 .txt\n")
 
 
 def test_several_folders_keep_their_names(nelu: Nelu) -> None:
@@ -614,10 +620,96 @@ def test_json_lines(nelu: Nelu) -> None:
 def test_the_outcome_owns_the_exit_status() -> None:
     assert Outcome(done=2, skipped=1).exit_code == 0
     assert Outcome(done=2, failed=1).exit_code == 1
-    assert Outcome(failed=1, interrupted=True).exit_code == 130
-    assert str(Outcome(done=2, failed=1, total=5, interrupted=True)) == (
+    assert Outcome(failed=1, stopped_by=2).exit_code == 130
+    assert Outcome(stopped_by=15).exit_code == 143
+    assert str(Outcome(done=2, failed=1, total=5, stopped_by=2)) == (
         "interrupted: 2 done, 1 failed, 2 not reached"
     )
+
+
+# The first minute
+
+
+def test_a_single_name_gets_its_result_beside_it(nelu: Nelu) -> None:
+    put("sub/photo.jpg")
+    assert nelu("denoise", "sub/photo.jpg").status == 0
+    assert tree(".") == ["sub/photo-denoised.jpg", "sub/photo.jpg"]
+    ran = nelu("denoise", "sub/photo.jpg")
+    assert ran.status == 1
+    assert "sub/photo-denoised.jpg: exists already" in ran.err
+    assert nelu("denoise", "--format", "png", "sub/photo.jpg").status == 0
+    assert tree("sub") == ["photo-denoised.jpg", "photo-denoised.png", "photo.jpg"]
+    put("in/photo.jpg")
+    for name in ("in", "in/"):
+        assert nelu("denoise", "--force", name).status == 0
+        assert tree("in-denoised") == ["photo.jpg"]
+
+
+def test_a_single_dash_is_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = pipe(monkeypatch, put("in.png").read_bytes())
+    assert run(["denoise", "-"]) == 0
+    assert images.read(output.getvalue()).format == "PNG"
+
+
+def test_what_is_left_out_of_a_folder_is_named(nelu: Nelu) -> None:
+    put("in/a.png")
+    put("in/b.gif")
+    put("in/sub/c.gif")
+    Path("in/notes.txt").write_text("no picture")
+    Path("in/readme").write_text("no picture")
+    Path("in/d.PSD").write_text("layers")
+    Path("in/gone.png").symlink_to("nowhere.png")
+    os.mkfifo("in/pipe.png")
+    ran = nelu("denoise", "in", "out")
+    assert ran.status == 0
+    assert ran.err.splitlines()[-1] == (
+        "1 done; left out: 1 .txt, 2 GIF, 1 PSD, 1 broken link, 1 no regular file, 1 unknown"
+    )
+    lines = nelu("denoise", "--json", "--force", "in", "out").out.splitlines()
+    records = [json.loads(line) for line in lines]
+    left = {record["input"]: record["kind"] for record in records if record["status"] != "done"}
+    assert left["in/sub/c.gif"] == "GIF"
+    assert all(record["status"] in ("done", "left out") for record in records)
+    ran = nelu("denoise", "in/sub", "new")
+    assert ran.status == 1
+    assert "in/sub: no pictures that can be done in this folder, only 1 GIF\n" in ran.err
+
+
+@pytest.mark.parametrize(
+    "name", ["\x1b[31mred.png", "two\nlines.png", "c1\x9b.png", "turn\u202e.png"]
+)
+def test_names_do_not_reach_the_terminal_as_they_are(nelu: Nelu, name: str) -> None:
+    put(name)
+    for ran in (nelu("denoise", name, "out.png"), nelu("denoise", name, name), nelu("info", name)):
+        for text in (ran.out, ran.err):
+            assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+            assert "\nlines" not in text
+    assert nelu("denoise", "in.png", ":smile:.png").err.startswith("nelu: in.png: no such file")
+    put(":smile:.png")
+    assert ":smile:.png → " in nelu("denoise", ":smile:.png", "s.png").err
+
+
+def test_plain_text_stays_as_it_is() -> None:
+    assert plain("Grüße → 512×512 ✓ 日本 🙂") == "Grüße → 512×512 ✓ 日本 🙂"
+    assert plain("a\x1b[0m\r\n\udcff\u2028") == "a\\x1b[0m\\r\\n\\udcff\\u2028"
+    assert plain("a\nb\t", keep="\n") == "a\nb\\t"
+
+
+def test_the_second_of_two_processes_does_not_replace_the_result_of_the_first(
+    nelu: Nelu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("in.png")
+    inner = denoising.denoise_pixels
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        Path("out.png").write_text("of the other process")
+        return inner(*arguments, **options)
+
+    monkeypatch.setattr(file_job, "denoise_pixels", slow)
+    ran = nelu("denoise", "in.png", "out.png")
+    assert (ran.status, ran.err) == (1, "nelu: out.png: has appeared meanwhile\n")
+    assert Path("out.png").read_text() == "of the other process"
+    assert tree(".") == ["in.png", "out.png"]
 
 
 # Noise
@@ -783,7 +875,14 @@ def test_the_bar_shows_on_a_terminal_and_leaves_stdout_alone(
 
 
 @pytest.mark.parametrize(
-    ("kill", "moment"), [(signal.SIGINT, 0.0), (signal.SIGINT, 0.5), (signal.SIGKILL, 0.3)]
+    ("kill", "moment"),
+    [
+        (signal.SIGINT, 0.0),
+        (signal.SIGINT, 0.5),
+        (signal.SIGTERM, 0.1),
+        (signal.SIGHUP, 0.1),
+        (signal.SIGKILL, 0.3),
+    ],
 )
 def test_interruption_leaves_the_old_file_or_the_new_one(
     kill: signal.Signals, moment: float, bundled: Path
@@ -792,15 +891,16 @@ def test_interruption_leaves_the_old_file_or_the_new_one(
     put("in.png", height=900, width=700)
     Path("out.png").write_bytes(Path("in.png").read_bytes())
     script = (
-        "import signal, sys; from nelu_cli.runtime import pipeline; from nelu_cli.cli import run\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # though ours may be ignored\n"
+        "import signal, sys; from nelu_cli.runtime import pipeline; from nelu_cli.cli import main\n"
+        "for number in (signal.SIGINT, signal.SIGHUP):  # though ours may be ignored\n"
+        "    signal.signal(number, signal.SIG_DFL)\n"
         "inner = pipeline.stream_tiles\n"
         "def slow(fn, *rest):\n"
         "    def one(tile):\n"
         "        import time; print('tile', flush=True); time.sleep(0.2); return fn(tile)\n"
         "    inner(one, *rest)\n"
         "pipeline.stream_tiles = slow\n"
-        "sys.exit(run(sys.argv[1:]))"
+        "main()"
     )
     model = str(bundled / "deep-gray.safetensors")
     arguments = ["denoise", "--force", "--model", model, "--memory", "8M", "in.png", "out.png"]
@@ -816,13 +916,43 @@ def test_interruption_leaves_the_old_file_or_the_new_one(
         time.sleep(moment)
         process.send_signal(kill)
         _, err = process.communicate()
-    if kill is signal.SIGINT:
-        assert process.returncode == 130
+    if kill is not signal.SIGKILL:
+        assert process.returncode == 128 + kill
         assert "Traceback" not in err
         assert err == "interrupted: 1 not reached\n"
         assert tree(".") == ["in.png", "out.png"]
     assert load("out.png").shape == (900, 700, 3)  # whole, old or new
     np.testing.assert_array_equal(load("out.png"), load("in.png"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_modules_are_imported_is_one_line(number: signal.Signals) -> None:
+    """And so it is when the import makes something else of it."""
+    early = (
+        "import os, signal, sys\n"
+        "_, module, number, *sys.argv[1:] = sys.argv\n"
+        "signal.signal(int(number), signal.SIG_DFL)\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == module:\n"
+        "            try:\n"
+        "                os.kill(os.getpid(), int(number))\n"
+        "            except KeyboardInterrupt:\n"
+        "                raise ImportError('half a module')\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from nelu_cli.__main__ import main\n"
+        "main()"
+    )
+    put("in.png")
+    for module in ("typer", "torch"):
+        done = subprocess.run(
+            [sys.executable, "-c", early, module, str(int(number)), "denoise", "in.png", "o.png"],
+            env={**os.environ, "PYTHONPATH": str(PROJECT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (128 + number, "nelu: interrupted\n")
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError(28, "No space left on device")])

@@ -126,3 +126,15 @@ def test_no_models(
     status, out, _ = nelu("models", *option)
     assert status == 0
     assert out.strip() == ("[]" if option else "No models are bundled.")
+
+
+def test_names_can_be_copied_at_80_columns(
+    nelu: Nelu, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "paper-nelu-unrolled-s15-contrast"
+    (folder / "small-paper.safetensors").rename(folder / f"{long}.safetensors")
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = nelu("models")
+    assert status == 0
+    assert any(line.startswith(f"{long} ") for line in out.splitlines())
+    assert "…" not in out

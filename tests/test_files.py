@@ -2,7 +2,9 @@
 
 import ast
 import contextlib
+import fcntl
 import json
+import os
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -166,6 +168,29 @@ def test_an_interruption_of_the_reader_can_be_thrown_in() -> None:
         next(queue)
     assert sorted(path.name for path in Path("out").iterdir()) == told
     assert told in (["a.png"], ["a.png", "b.png"])
+
+
+def test_litter_of_a_dead_writer_is_removed() -> None:
+    put("in.png")
+    Path("out").mkdir()
+    litter = Path("out/.old.png.0123456789abcdef.tmp")
+    alive = Path("out/.new.png.fedcba9876543210.tmp")
+    other = Path("out/.notes.tmp")
+    for path in (litter, alive, other):
+        path.write_text("half")
+        os.utime(path, (0, 0))
+    with alive.open("rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        denoise_file("in.png", "out/a.png")
+        assert sorted(path.name for path in Path("out").iterdir()) == [
+            alive.name,
+            other.name,
+            "a.png",
+        ]
+    assert [
+        record.status for record in denoise_files([Job(Path("in.png"), Path("out/b.png"))])
+    ] == ["done"]
+    assert not alive.exists()
 
 
 def test_a_plan_is_made_before_anything_is_written() -> None:

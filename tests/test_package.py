@@ -27,6 +27,7 @@ PACKAGE = ROOT / "nelu_cli"
 LAYERS: dict[str, set[str]] = {
     # What each room may import from the package besides ``errors``; data flows one way.
     "errors": set(),
+    "stopping": set(),
     "atomic": set(),
     "operators": set(),
     "noise": set(),
@@ -52,7 +53,18 @@ LAYERS: dict[str, set[str]] = {
         "runtime",
     },
 }
-WITHOUT_TORCH = ["atomic", "cli", "data", "errors", "files", "images", "noise", "pages", "raw"]
+WITHOUT_TORCH = [
+    "atomic",
+    "cli",
+    "data",
+    "errors",
+    "files",
+    "images",
+    "noise",
+    "pages",
+    "stopping",
+    "raw",
+]
 FREE = {"__init__", "__main__", "cli"}  # may import anything (cli: inside functions)
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*(?:[349][0-7]|10[0-7]|[34]8;)[\d;]*m")
 
@@ -219,8 +231,8 @@ def test_no_command_shows_the_help() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "nelu_cli"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert "Usage: nelu" in done.stdout + done.stderr
-    assert done.returncode == 2
+    assert "Usage: nelu" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_no_color_is_honoured() -> None:

@@ -2,7 +2,8 @@
 
 Commands parse options, call the library and print. The library raises
 :class:`~nelu_cli.errors.NeluError`; :func:`main` alone turns it into a line and a status:
-0 done, 1 something failed, 2 the command makes no sense, 130 interrupted.
+0 done, 1 something failed, 2 the command makes no sense, 128 and a signal's number if it was
+interrupted (130 for Ctrl-C).
 """
 
 import io
@@ -12,14 +13,15 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from nelu_cli import __version__
+from nelu_cli import __version__, stopping
 from nelu_cli.cli import compare, data, denoise, evaluate, experiment, export, info, models, train
+from nelu_cli.cli.plain import plain
 from nelu_cli.errors import NeluError, UsageError
 
 app = typer.Typer(
     name="nelu",
     help="Clean noisy pictures: photos, scans, micrographs. Nobody has to say how noisy they are.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: importing the boxes is nearly half of its time
@@ -43,6 +45,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -50,11 +53,13 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    stopping.raise_stopped()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be text
     sys.exit(run(sys.argv[1:]))
@@ -67,14 +72,21 @@ def run(arguments: list[str]) -> int:
     except TyperException as error:
         if error.format_message():  # empty when the help was shown instead
             where = getattr(getattr(error, "ctx", None), "command_path", "nelu")
-            print(f"nelu: {error.format_message()} (see {where} --help)", file=sys.stderr)
+            print(f"nelu: {plain(error.format_message())} (see {where} --help)", file=sys.stderr)
         return error.exit_code
     except NeluError as error:
-        print(f"nelu: {error}", file=sys.stderr)
+        print(f"nelu: {plain(error)}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 1
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone; nothing is left to say
         return 1
     except OSError as error:
-        print(f"nelu: {error.filename or 'error'}: {error.strerror or error}", file=sys.stderr)
+        reason = f"{error.filename or 'error'}: {error.strerror or error}"
+        print(f"nelu: {plain(reason)}", file=sys.stderr)
         return 1
+    except BaseException as error:
+        number = stopping.stopped_by(error)
+        if number is None or isinstance(error, SystemExit):
+            raise
+        print("nelu: interrupted", file=sys.stderr)
+        return 128 + number

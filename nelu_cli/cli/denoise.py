@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 
 def denoise(
-    inputs: Annotated[
+    files: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT",
-            help="Pictures, folders (with all that is in them) or patterns; - is standard input.",
-        ),
-    ],
-    output: Annotated[
-        str,
-        typer.Argument(
-            metavar="OUTPUT",
-            help="Where the result goes: a file for one picture, a folder for several; "
-            "- is standard output.",
+            metavar="INPUT... [OUTPUT]",
+            help="Pictures, folders (with all that is in them) or patterns; - is standard input. "
+            "The last name is where the result goes: a file for one picture, a folder for several; "
+            "- is standard output. With a single name, photo.jpg becomes photo-denoised.jpg.",
         ),
     ],
     model: Annotated[
@@ -166,6 +160,8 @@ def denoise(
 ) -> int:
     """Clean noisy pictures. Nobody has to say how noisy they are.
 
+    nelu denoise photo.jpg
+
     nelu denoise noisy.png clean.png
 
     nelu denoise photos/ clean/ --report page.html
@@ -177,7 +173,7 @@ def denoise(
     from nelu_cli.cli.page import PageReport, check_report
     from nelu_cli.cli.reporting import Report, file_progress
     from nelu_cli.files.formats import PICTURES
-    from nelu_cli.files.plan import plan_jobs
+    from nelu_cli.files.plan import default_output, plan_jobs
     from nelu_cli.files.queue import denoise_files
     from nelu_cli.files.settings import Settings, format_named
     from nelu_cli.runtime.options import Options
@@ -202,6 +198,9 @@ def denoise(
         noise_level=json_lines or not quiet,
         colour=color,
     )
+    inputs, output = files[:-1] or files, files[-1]
+    if len(files) == 1:
+        output = default_output(output, settings.rename)
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
     plan = plan_jobs(inputs, output, PICTURES, settings.rename)
     if noise_map is not None:
@@ -214,8 +213,8 @@ def denoise(
     teller = Report(quiet=quiet, json_lines=json_lines, total=plan.total, page=page)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
     with file_progress(len(plan.jobs), console=teller.console, quiet=hidden) as bar:
-        for problem in plan.problems:
-            teller.add(problem)
+        for record in (*plan.problems, *plan.left_out):
+            teller.add(record)
         teller.add_all(denoise_files(plan.jobs, settings, models, bar))
     teller.summarize()
     return teller.outcome.exit_code

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.plain import plain
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.plan import STDIO, collect
@@ -61,16 +62,17 @@ def info(
             source = STDIO if name is None else str(name)
             problems.append(Record(source, None, "failed", error=str(error)))
             continue
-        outcome.count("done")
+        outcome.done += 1
         if json_lines:
             print(json.dumps(seen.to_json()), flush=True)
         else:
             stdout_console().print(_describe(seen), markup=False)
     for problem in problems:
-        outcome.count("failed")
+        outcome.count(problem)
         if json_lines:
             print(json.dumps(problem.to_json()), flush=True)
-        stderr_console().print(f"nelu: {problem.error}", markup=False, style="red")
+        if problem.error is not None:
+            stderr_console().print(f"nelu: {plain(problem.error)}", markup=False, style="red")
     return outcome.exit_code
 
 
@@ -78,7 +80,7 @@ def _describe(seen: "Inspection") -> str:
     """A few lines for a person."""
     from nelu_cli.cli.reporting import noise_text, picture_text
 
-    lines = [seen.input, f"  {seen.header.format}, {picture_text(seen.header)}"]
+    lines = [plain(seen.input), f"  {seen.header.format}, {picture_text(seen.header)}"]
     if seen.metadata is None:
         lines.append("  animated: cannot be denoised; extract a frame first")
         return "\n".join(lines)
@@ -93,7 +95,7 @@ def _describe(seen: "Inspection") -> str:
         "cmyk": "inks: CMYK",
         "lossy": "compressed with losses",
     }
-    said = [labels[key].format(value) for key, value in seen.metadata.items()]
+    said = [labels[key].format(plain(value)) for key, value in seen.metadata.items()]
     lines.append(f"  {', '.join(said) or 'no metadata'}")
     if seen.noise is not None and seen.noise_in_pixel_values is not None:
         noise = noise_text(seen.noise, seen.noise_in_pixel_values, str(seen.header.dtype))

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from nelu_cli.cli.plain import plain
 
 if TYPE_CHECKING:
     from nelu_cli.checkpoints import Header
@@ -34,12 +36,13 @@ def models(
     rows = [_summary(header) for header in headers]
     if name:
         for title, value in (rows[0] | _origin(headers[0])).items():
-            table.add_row(title, Text(value))
+            table.add_row(title, Text(plain(value)))
     else:
         for title in rows[0] if rows else ():
-            table.add_column(title, justify="right" if title in ("MB", "parameters") else "left")
+            justify: Literal["left", "right"] = "right" if title in ("MB", "parameters") else "left"
+            table.add_column(title, justify=justify, no_wrap=title == "model", overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row.values()))
+            table.add_row(*(Text(plain(value)) for value in row.values()))
     stdout_console().print(table if rows else "No models are bundled.", soft_wrap=False)
 
 

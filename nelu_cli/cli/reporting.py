@@ -7,12 +7,14 @@ stream is no terminal or ``NO_COLOR`` is set.
 import json
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from nelu_cli.cli.plain import plain
 from nelu_cli.files.records import Outcome, Record
+from nelu_cli.stopping import stopped_by
 
 if TYPE_CHECKING:
     from nelu_cli.cli.page import PageReport
@@ -33,14 +35,23 @@ __all__ = [
 ]
 
 
+class SafeConsole(Console):
+    """Prints no control character from outside, and no ``:name:`` as a picture."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As of Rich; texts of ours may have several lines."""
+        safe = (plain(item, keep="\n") if isinstance(item, str) else item for item in objects)
+        super().print(*safe, **options)
+
+
 def stdout_console() -> Console:
     """For results: tables and listings."""
-    return Console(highlight=False, soft_wrap=True)
+    return SafeConsole(highlight=False, soft_wrap=True, emoji=False)
 
 
 def stderr_console() -> Console:
     """For everything that is not a result: reports, warnings, progress."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 
 
 class Advance(Protocol):
@@ -89,7 +100,7 @@ def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["Fil
             nonlocal begun, shown
             begun += done == 0
             reached = begun - 1 + done / parts
-            name = job.source_name
+            name = plain(job.source_name)
             advance(reached - shown, f"{name} {done}/{parts}" if parts > 1 else name)
             shown = reached
 
@@ -111,12 +122,12 @@ class Report:
 
     def add(self, record: Record) -> None:
         """Tell of one file."""
-        self.outcome.count(record.status)
+        self.outcome.count(record)
         if self.json_lines:
             print(json.dumps(record.to_json()), flush=True)
         if record.error is not None:
-            self.console.print(f"nelu: {record.error}", markup=False, style="red")
-        elif not self.json_lines and not self.quiet:
+            self.console.print(f"nelu: {plain(record.error)}", markup=False, style="red")
+        elif not self.json_lines and not self.quiet and record.status != "left out":
             self.console.print(record_text(record), markup=False)
         self.note(record)
         if self.page is not None:
@@ -126,7 +137,7 @@ class Report:
         """What a person should know, each thing once."""
         for note in record.notes:
             if note not in self.noted and not self.quiet:
-                self.console.print(f"nelu: note: {record.input}: {note}", markup=False)
+                self.console.print(plain(f"nelu: note: {record.input}: {note}"), markup=False)
             self.noted.add(note)
 
     def add_all(self, records: Generator[Record]) -> None:
@@ -135,7 +146,7 @@ class Report:
             for record in records:
                 self.add(record)
         except KeyboardInterrupt as stop:
-            self.outcome.interrupted = True
+            self.outcome.stopped_by = stopped_by(stop)
             with suppress(KeyboardInterrupt):
                 self.add(records.throw(stop))
                 for record in records:
@@ -143,8 +154,10 @@ class Report:
 
     def summarize(self) -> None:
         """The counts, if there was more than one file; and the page."""
-        if self.outcome.interrupted or (self.outcome.total > 1 and not self.quiet):
-            self.console.print(str(self.outcome), markup=False)
+        outcome = self.outcome
+        worth = outcome.total > 1 or bool(outcome.left_out)
+        if outcome.stopped_by is not None or (worth and not self.quiet):
+            self.console.print(str(outcome), markup=False)
         if self.page is not None:
             said = self.page.write()
             if not self.quiet:
@@ -171,14 +184,14 @@ def noise_text(noise: float, in_pixel_values: float, dtype: str) -> str:
 
 def record_text(record: Record) -> str:
     """One line about a file that was done, skipped or planned."""
-    start = f"{record.input} → {record.output}"
+    start = plain(f"{record.input} → {record.output}")
     if record.header is None:
         return f"{start}: skipped, exists already"
     picture = picture_text(record.header)
     if record.status == "planned":
-        how = f"clean {picture} with {record.model}" if record.model else f"copy {picture}"
+        how = f"clean {picture} with {plain(record.model)}" if record.model else f"copy {picture}"
         return f"{start}: would {how}"
-    said = [picture, record.model or "copied"]
+    said = [picture, plain(record.model or "copied")]
     if record.noise is not None and record.noise_in_pixel_values is not None:
         dtype = str(record.header.dtype)
         kind = f"{record.character.kind} " if record.character else ""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli import images
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import atomic_file, sweep
 from nelu_cli.errors import ImageError, NeluError
 from nelu_cli.files.noise_map import draw_noise_map
 from nelu_cli.files.plan import Job, read_once
@@ -59,6 +59,7 @@ def denoise_file(
     """
     models = default_models() if model is None else Models(model)
     job = Job(Path(source), Path(target), None if noise_map is None else Path(noise_map))
+    sweep(Path(target).parent)
     loaded = load_file(job, settings)
     if isinstance(loaded, Record):
         return loaded
@@ -171,11 +172,12 @@ def write_file(cleaned: Cleaned, settings: Settings) -> Record:
             and cleaned.format == picture.format
             and not settings.strip
         ):
-            _write_bytes(source if isinstance(source, bytes) else source.read_bytes(), job.target)
+            content = source if isinstance(source, bytes) else source.read_bytes()
+            _write_bytes(content, job.target, settings)
         else:
             notes = _write_picture(picture, job.target, cleaned.format, settings)
         if job.noise_map is not None and cleaned.noise_map is not None:
-            _write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map)
+            _write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map, settings)
     seconds = round(cleaned.seconds + time.perf_counter() - start, 3)
     return replace(cleaned.record, status="done", seconds=seconds, notes=notes)
 
@@ -215,7 +217,11 @@ def _as_type(picture: Picture, dtype: str | None) -> Picture:
 
 def _exists(target: Path | None, settings: Settings) -> bool:
     """Whether to skip a picture because its result exists; refuse to replace it unasked."""
-    if target is None or not target.exists():
+    if target is None:
+        return False
+    if not target.exists():
+        if target.is_symlink():
+            raise ImageError(f"{target}: is a link that leads nowhere; remove it first")
         return False
     if target.is_dir():
         raise ImageError(f"{target}: is a folder, where a picture should be written")
@@ -258,14 +264,15 @@ def _write_picture(
         strip=settings.strip,
         allow_depth_loss=settings.allow_depth_loss,
         colour=settings.colour,
+        overwrite=settings.force,
     )
 
 
-def _write_bytes(content: bytes, target: Path | None) -> None:
+def _write_bytes(content: bytes, target: Path | None, settings: Settings) -> None:
     if target is None:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(target) as handle:
+    with atomic_file(target, replace=settings.force) as handle:
         handle.write(content)

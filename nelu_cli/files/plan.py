@@ -7,14 +7,15 @@ folder. Everything is planned, and clashes are refused, before anything is writt
 import glob
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 
-__all__ = ["STDIO", "Job", "Plan", "collect", "plan_jobs", "read_once"]
+__all__ = ["STDIO", "Job", "Plan", "collect", "default_output", "plan_jobs", "read_once"]
 
 STDIO = "-"  # standard input or output
 
@@ -42,6 +43,8 @@ class Plan:
 
     jobs: list[Job]
     problems: list[Record]
+    left_out: list[Record] = field(default_factory=list)
+    """Files in folders that are no pictures, or of kinds that cannot be done."""
 
     @property
     def total(self) -> int:
@@ -74,20 +77,26 @@ def collect(
 ) -> tuple[list[_Found], list[Record]]:
     """All pictures that ``inputs`` (files, folders, patterns) stand for, in the order given.
 
-    Folders are walked for files with one of ``extensions`` (".png"); hidden files and the folder
-    ``avoid`` are left out. The tree of a folder is kept; among several inputs so is its name.
+    The other records are of what cannot be found or opened, and of what is left out. Folders are
+    walked for files with one of ``extensions`` (".png"); hidden files and the folder ``avoid`` are
+    ignored. The tree of a folder is kept; among several inputs so is its name.
     """
     found: list[_Found] = []
     problems: list[Record] = []
     for text in inputs:
         path = Path(text)
         if os.path.isdir(path):
-            files, closed = _walk(path, extensions, avoid)
+            files, others = _walk(path, extensions, avoid)
             top = Path(path.resolve().name) if len(inputs) > 1 else Path()
             found += [_Found(file, top / file.relative_to(path)) for file in files]
-            problems += closed
-            if not files and not closed:
-                problems.append(_problem(text, "no pictures in this folder"))
+            problems += others
+            if not files and all(record.status == "left out" for record in others):
+                kinds = Counter(record.kind for record in others)
+                there = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+                found_there = f"no pictures that can be done in this folder, only {there}"
+                problems.append(
+                    _problem(text, found_there if there else "no pictures in this folder")
+                )
         elif os.path.exists(path):
             found.append(_Found(path, Path(path.name)))
         elif glob.has_magic(text):
@@ -117,22 +126,48 @@ def plan_jobs(
     if STDIO in inputs or output == STDIO:
         return _plan_pipe(inputs, output)
     target = Path(output)
+    ends_as_folder = output.endswith(tuple(filter(None, (os.sep, os.altsep))))
     to_folder = (
         len(inputs) > 1
         or os.path.isdir(target)
-        or output.endswith(tuple(filter(None, (os.sep, os.altsep))))
+        or ends_as_folder
         or os.path.isdir(inputs[0])
         or (glob.has_magic(inputs[0]) and not os.path.exists(inputs[0]))
     )
     if to_folder and os.path.exists(target) and not os.path.isdir(target):
         raise UsageError(f"{output}: several pictures need a folder to go to, this is a file")
+    if (
+        to_folder
+        and target.suffix.lower() in extensions
+        and not (ends_as_folder or os.path.isdir(target))
+    ):
+        raise UsageError(
+            f"{output}: several pictures need a folder to go to, this is a picture's name; "
+            "end it with / if it is a folder"
+        )
     found, problems = collect(inputs, extensions, avoid=target if to_folder else None)
     if to_folder:
         jobs = [Job(item.path, target / rename(item.name)) for item in found]
     else:
         jobs = [Job(item.path, target) for item in found]
     _refuse_clashes(jobs)
-    return Plan(jobs, problems)
+    return Plan(
+        jobs,
+        [record for record in problems if record.status == "failed"],
+        [record for record in problems if record.status == "left out"],
+    )
+
+
+def default_output(name: str, rename: Callable[[Path], Path] = lambda path: path) -> str:
+    """Where the result of a single input goes if nobody says it: ``photo-denoised.jpg``."""
+    if name == STDIO:
+        return STDIO
+    if glob.has_magic(name) and not os.path.exists(name):
+        raise UsageError(f"{name}: say where the results of a pattern go; name a folder last")
+    path = Path(os.path.abspath(name)) if Path(name).name in ("", "..") else Path(name)
+    if os.path.isdir(name):
+        return str(path.with_name(f"{path.name}-denoised")) + os.sep
+    return str(rename(path.with_stem(f"{path.stem}-denoised")))
 
 
 def _plan_pipe(inputs: Sequence[str], output: str) -> Plan:
@@ -190,13 +225,13 @@ def _missing(text: str) -> Record:
 def _walk(
     folder: Path, extensions: Collection[str], avoid: Path | None
 ) -> tuple[list[Path], list[Record]]:
-    """The pictures in a folder, and the folders in it that cannot be opened."""
+    """The pictures in a folder; folders in it that cannot be opened, and what is left out."""
     avoided = None if avoid is None or _same(avoid, folder) else avoid
     files: list[Path] = []
-    closed: list[Record] = []
+    others: list[Record] = []
 
     def refuse(error: OSError) -> None:
-        closed.append(_problem(str(error.filename), str(error.strerror)))
+        others.append(_problem(str(error.filename), str(error.strerror)))
 
     for where, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(
@@ -205,12 +240,33 @@ def _walk(
             if not name.startswith(".")
             and not (avoided is not None and _same(avoided, Path(where, name)))
         )
-        files += [
-            Path(where, name)
-            for name in sorted(names)
-            if not name.startswith(".") and Path(name).suffix.lower() in extensions
-        ]
-    return files, closed
+        for path in (Path(where, name) for name in sorted(names) if not name.startswith(".")):
+            kind = _kind_left_out(path, extensions)
+            if kind is None:
+                files.append(path)
+            else:
+                others.append(Record(str(path), None, "left out", kind=kind))
+    return files, others
+
+
+def _kind_left_out(path: Path, extensions: Collection[str]) -> str | None:
+    """What a file in a folder is, if it cannot be done."""
+    if not path.is_file():
+        return "broken link" if path.is_symlink() else "no regular file"
+    extension = path.suffix.lower()
+    return None if extension in extensions else _KINDS.get(extension, extension or "unknown")
+
+
+_KINDS = {
+    ".gif": "GIF",
+    ".pdf": "PDF",
+    ".psd": "PSD",
+    ".psb": "PSD",
+    ".svg": "SVG",
+    ".jp2": "JPEG 2000",
+    ".j2k": "JPEG 2000",
+    ".jxl": "JPEG XL",
+}
 
 
 def _same(first: Path, second: Path) -> bool:

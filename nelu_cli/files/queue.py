@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from nelu_cli.atomic import sweep
 from nelu_cli.errors import NeluError
 from nelu_cli.files.job import Loaded, clean_file, load_file, write_file
 from nelu_cli.files.plan import Job
@@ -29,6 +30,8 @@ def denoise_files(
     that are already decided are still yielded; then it is raised again.
     """
     models = Models() if models is None else models
+    for folder in {job.target.parent for job in jobs if job.target is not None}:
+        sweep(folder)
     undecided: deque[tuple[Job, Future[Record]]] = deque()
     with ThreadPoolExecutor(1) as files:
         try:

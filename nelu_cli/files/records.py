@@ -1,5 +1,6 @@
 """What there is to say about each file, and about all of them together."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Json", "Outcome", "Record", "Status", "character_json", "header_json"]
 
-Status = Literal["done", "skipped", "planned", "failed"]
+Status = Literal["done", "skipped", "planned", "failed", "left out"]
 Json = Mapping[str, object]
 
 
@@ -31,6 +32,7 @@ class Record:
     character: "NoiseCharacter | None" = None  # of the noise, by which the model was chosen
     seconds: float | None = None
     error: str | None = None
+    kind: str | None = None  # of a file that was left out: GIF, PDF, .txt
     notes: tuple[str, ...] = ()  # what a person should know
 
     def to_json(self) -> Json:
@@ -50,6 +52,7 @@ class Record:
             **character_json(self.character),
             "seconds": self.seconds,
             "error": self.error,
+            "kind": self.kind,
             "notes": list(self.notes) or None,
         }
         return {key: value for key, value in entry.items() if value is not None}
@@ -88,17 +91,28 @@ class Outcome:
     skipped: int = 0
     failed: int = 0
     planned: int = 0  # by a dry run
-    interrupted: bool = False
+    left_out: Counter[str] = field(default_factory=Counter)  # files that are no job, by kind
+    stopped_by: int | None = None  # the number of a signal
     total: int = field(default=0, kw_only=True)
 
-    def count(self, status: Status) -> None:
+    def count(self, record: Record) -> None:
         """One more file."""
-        setattr(self, status, getattr(self, status) + 1)
+        match record.status:
+            case "left out":
+                self.left_out[record.kind or "unknown"] += 1
+            case "done":
+                self.done += 1
+            case "skipped":
+                self.skipped += 1
+            case "failed":
+                self.failed += 1
+            case "planned":
+                self.planned += 1
 
     @property
     def exit_code(self) -> int:
-        if self.interrupted:
-            return 130
+        if self.stopped_by is not None:
+            return 128 + self.stopped_by
         return 1 if self.failed else 0
 
     def __str__(self) -> str:
@@ -111,4 +125,7 @@ class Outcome:
             "not reached": left,
         }
         text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        return f"interrupted: {text}" if self.interrupted else text
+        if self.left_out:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left_out.items()))
+            text = f"{text}; left out: {kinds}"
+        return text if self.stopped_by is None else f"interrupted: {text}"

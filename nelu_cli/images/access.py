@@ -78,10 +78,10 @@ def check_size(name: str, header: Header, max_pixels: int, *, pages: int) -> Non
 
 
 @contextlib.contextmanager
-def sink(target: Path | BinaryIO) -> Iterator[BinaryIO]:
+def sink(target: Path | BinaryIO, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A seekable file whose content reaches the target when the block ends, or not at all."""
     if isinstance(target, Path):
-        with atomic_file(target) as handle:
+        with atomic_file(target, replace=overwrite) as handle:
             yield handle
     else:
         with tempfile.NamedTemporaryFile() as content:  # tifffile asks for its name

@@ -140,6 +140,7 @@ def write(
     strip: bool = False,
     allow_depth_loss: bool = False,
     colour: str = "srgb",
+    overwrite: bool = True,
 ) -> tuple[str, ...]:
     """Write a picture, whole or not at all if the target is a path.
 
@@ -159,6 +160,7 @@ def write(
             would change.
         allow_depth_loss: convert what the format cannot hold.
         colour: what RAW files are developed to: srgb, p3, adobe or linear.
+        overwrite: whether the target may exist.
 
     Returns:
         Notes: what was left out or changed from the file that was read to this one, in words.
@@ -172,7 +174,7 @@ def write(
         picture = fit(
             _strip(picture) if strip else picture, entry.name, allow_loss=allow_depth_loss
         )
-        with sink(target) as handle:
+        with sink(target, overwrite=overwrite) as handle:
             assert entry.write is not None
             entry.write(picture, handle)
     return picture.notes
@@ -185,6 +187,7 @@ def write_pages(
     format: str | None = None,
     strip: bool = False,
     allow_depth_loss: bool = False,
+    overwrite: bool = True,
     nbytes: int = 0,
 ) -> Iterator[Callable[[Picture], tuple[str, ...]]]:
     """Write pictures one by one into one file, which appears when the block ends, or not at all.
@@ -194,6 +197,7 @@ def write_pages(
         format: as for :func:`write`.
         strip: as for :func:`write`.
         allow_depth_loss: as for :func:`write`.
+        overwrite: as for :func:`write`.
         nbytes: about how many bytes all pixels take, for files that may exceed 4 GiB.
 
     Yields:
@@ -221,7 +225,7 @@ def write_pages(
 
     with contextlib.ExitStack() as stack:
         with reported(name, problem):
-            handle = stack.enter_context(sink(target))
+            handle = stack.enter_context(sink(target, overwrite=overwrite))
         yield add
         with reported(name, problem):
             if writer is None:
