@@ -155,6 +155,16 @@ def test_estimates_need_not_be_clipped(nelu: Nelu, data: Path) -> None:
     assert "not clipped to the range" in " ".join(nelu(*command, "--no-clip")[1].split())
 
 
+def test_shifts_of_the_grid_are_averaged(nelu: Nelu, data: Path, weights: Weights) -> None:
+    command = (*WAVES, "--model", weights("small.safetensors", 1), "--threads", "1", "--limit", "1")
+    plain, averaged = (nelu(*command, *more)[1] for more in ((), ("--shifts", "2")))
+    assert json.loads(plain)["means"][0] == json.loads(averaged)["means"][0]
+    assert json.loads(plain)["means"][-1] != json.loads(averaged)["means"][-1]
+    status, _, err = nelu(*command, "--shifts", "9999")
+    assert status == 2
+    assert err.startswith("nelu: --shifts 9999: the model's grid has ")
+
+
 def test_models_of_one_name_are_told_apart(nelu: Nelu, data: Path, weights: Weights) -> None:
     first, second = weights("one/best.safetensors", 1), weights("two/best.safetensors", 1)
     _, out, _ = nelu(*WAVES, "--model", first, "--model", second, "--model", first)

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nelu_cli.networks import PaperActivation, PaperAutoencoder, PaperConfig
-from nelu_cli.runtime.shifts import every_shift, shift_average
+from nelu_cli.errors import UsageError
+from nelu_cli.networks import DeepConfig, PaperActivation, PaperAutoencoder, PaperConfig, build
+from nelu_cli.runtime.shifts import ShiftAveraged, every_shift, shift_average, spread_shifts
+from nelu_cli.runtime.tiling import plan_tiles, run_tiled
 
 
 def random_image(channels: int = 1, height: int = 19, width: int = 23) -> Tensor:
@@ -90,3 +92,47 @@ def test_no_shift_with_a_margin_on_the_grid_is_the_map_itself() -> None:
 def test_impossible_shifts(shifts: list[tuple[int, int]], margin: int, fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
         shift_average(lambda x: x, random_image(), shifts, margin)
+
+
+# For any model
+
+
+def test_all_shifts_of_the_papers_network_are_its_dense_form() -> None:
+    net, image = network(PaperConfig(1, 30, 5, 3)), random_image()
+    averaged = ShiftAveraged(net, 9)
+    torch.testing.assert_close(averaged(image), net(image), atol=1e-5, rtol=1e-5)
+    one = ShiftAveraged(net, 1)
+    assert (one(image) - net(image)).abs().max() > 1e-3
+
+
+def test_a_deep_network_is_averaged_over_shifts_of_its_own_grid() -> None:
+    torch.manual_seed(0)
+    net = build(DeepConfig(widths=(8, 8), blocks=(0, 0), window=1)).eval().requires_grad_(False)
+    image = random_image(1, 24, 28)
+    shifts = spread_shifts(net.stride, 3)
+    margin = net.halo + net.stride
+    right = shift_average(net, image, shifts, margin)
+    assert torch.equal(ShiftAveraged(net, 3)(image), right)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_tiles_of_an_averaged_network_give_the_whole(count: int) -> None:
+    averaged = ShiftAveraged(network(PaperConfig(1, 30, 5, 3)), count)
+    image = random_image(1, 40, 50)
+    tile = (averaged.halo * 2 + 12, averaged.halo * 2 + 15)
+    tiles = plan_tiles(40, 50, tile, stride=averaged.stride, halo=averaged.halo)
+    assert len(tiles) > 4
+    for tile_ in tiles:
+        rows, columns = tile_.read
+        assert rows.start % averaged.stride == columns.start % averaged.stride == 0
+    whole = averaged(image)
+    torch.testing.assert_close(run_tiled(averaged, image, tiles), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_shifts_are_spread_once_each_and_no_more_than_there_are() -> None:
+    assert spread_shifts(4, 1) == [(0, 0)]
+    assert sorted(spread_shifts(4, 16)) == every_shift(4)
+    assert spread_shifts(4, 5) == spread_shifts(4, 16)[:5]
+    for wrong in (0, 17):
+        with pytest.raises(UsageError, match=f"--shifts {wrong}: the model's grid has 16 shifts"):
+            spread_shifts(4, wrong)

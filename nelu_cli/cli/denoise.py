@@ -66,6 +66,16 @@ def denoise(
             "takes the mean of the eight: a little better, eight times slower.",
         ),
     ] = "normal",
+    shifts: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Average over N shifts of the model's grid, one pass each. Three pictures of "
+            "set12, σ = 25: 2, 4 and 8 shifts gained deep-gray 0.02, 0.04 and 0.05 dB. The paper "
+            "models take all 64 in one pass by default; fewer cost them (16: 1.4 dB).",
+        ),
+    ] = None,
     noise_map: Annotated[
         Path | None,
         typer.Option(
@@ -209,7 +219,7 @@ def denoise(
     if report is not None:
         check_report(report, plan.jobs, force=force)
         page = None if dry_run else PageReport(report, len(plan.jobs), settings.max_pixels)
-    models = _prepare(model, device, precision, threads)
+    models = _prepare(model, device, precision, threads, shifts)
     teller = Report(quiet=quiet, json_lines=json_lines, total=plan.total, page=page)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
     with file_progress(len(plan.jobs), console=teller.console, quiet=hidden) as bar:
@@ -232,7 +242,11 @@ def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines:
 
 
 def _prepare(
-    model: str | None, device: str, precision: "Precision", threads: int | None
+    model: str | None,
+    device: str,
+    precision: "Precision",
+    threads: int | None,
+    shifts: int | None,
 ) -> "Models":
     """The models to choose from; raise now what would otherwise be said of every picture."""
     import torch
@@ -243,6 +257,6 @@ def _prepare(
     if threads is not None:
         torch.set_num_threads(threads)
     keep_freed_memory()
-    models = Models(model, device, precision)
+    models = Models(model, device, precision, shifts)
     models.check()
     return models

@@ -93,6 +93,14 @@ def evaluate(
     quality: Annotated[
         str, typer.Option(metavar="normal|best", help="As in `nelu denoise`.")
     ] = "normal",
+    shifts: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Average over N shifts of the model's grid, as in `nelu denoise`.",
+        ),
+    ] = None,
     no_clip: Annotated[
         bool,
         typer.Option(
@@ -160,7 +168,7 @@ def evaluate(
     else:
         images = datasets.find(dataset, data_dir)
     models, kind = _models(
-        images.paths, model, channels, parse_quality(quality), threads, device, precision
+        images.paths, model, channels, parse_quality(quality), threads, device, precision, shifts
     )
     methods = [*models, *baselines]
     notes = reporting.stderr_console()
@@ -276,6 +284,7 @@ def _models(
     threads: int | None,
     device: str,
     precision: Literal["auto", "float32", "bfloat16"],
+    shifts: int | None,
 ) -> tuple[list["Method"], int]:
     """The models as methods, and the channels that they are evaluated with."""
     if names == ["none"]:
@@ -288,10 +297,12 @@ def _models(
     if threads is not None:
         torch.set_num_threads(threads)
     if not names:
-        chosen = chosen_method(Models(None, device, precision), quality=quality)
+        chosen = chosen_method(Models(None, device, precision, shifts), quality=quality)
         return [chosen], channels or _channels_of(paths)
     wanted = list(dict.fromkeys(names))
-    models = [load_model(name, device=device, precision=precision) for name in wanted]
+    models = [
+        load_model(name, device=device, precision=precision, shifts=shifts) for name in wanted
+    ]
     kinds = {model.channels for model in models}
     if channels is None and len(kinds) > 1:
         raise UsageError(

@@ -4,7 +4,7 @@ What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalis
 saturating activations, products of features, clamps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
@@ -72,6 +72,13 @@ class Network(nn.Module):
         """The picture without its noise."""
         noise: Tensor = self(image)
         return image - noise
+
+    def one_grid(self) -> tuple[Callable[[Tensor], Tensor], int]:
+        """The noise as one grid of positions finds it, and the grid's period.
+
+        What shifts can be averaged over. A network that averages them itself gives its parts.
+        """
+        return self, self.stride
 
     @property
     def channels(self) -> int:

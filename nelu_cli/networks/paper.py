@@ -1,6 +1,8 @@
 """The paper's convolutional auto-encoder: one hidden layer, all stride shifts averaged."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -146,6 +148,9 @@ class PaperAutoencoder(Network):
     def denoise_strided(self, image: Tensor) -> Tensor:
         """The picture without the noise that one grid of patches finds, without averaging."""
         return image - self._noise(image, stride=self.config.stride)
+
+    def one_grid(self) -> tuple[Callable[[Tensor], Tensor], int]:
+        return partial(self._noise, stride=self.config.stride), self.config.stride
 
     def _noise(self, image: Tensor, stride: int) -> Tensor:
         """The average of the grids whose positions are multiples of ``stride``.

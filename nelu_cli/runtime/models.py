@@ -13,6 +13,7 @@ from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Network
 from nelu_cli.runtime.device import find_device
 from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
+from nelu_cli.runtime.shifts import ShiftAveraged
 
 __all__ = ["Model", "Models", "default_models", "load_model", "preferred_model"]
 
@@ -39,13 +40,15 @@ class Model:
     for_photos: bool = False
     """Trained on noise that is correlated, as a camera's: then grey pictures may be stored as
     colour, and a colour model takes grey ones, too."""
+    shifts: int | None = None
+    """How many shifts of the network's grid are averaged, if asked for."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.source is None:  # made by hand: travels whole
             parts = self.name, self.network, self.device, self.precision, self.exact
             return Model, (*parts, None, self.for_photos)
         precision = "auto" if self.exact else self.precision
-        return _load_again, (self.source, self.device.type, precision)
+        return _load_again, (self.source, self.device.type, precision, self.shifts)
 
     def suited_to(self, pixels: NDArray[Any]) -> "Model":
         """This model, in float32 if the pixels (..., H, W, C) need it."""
@@ -63,6 +66,7 @@ def load_model(
     channels: int = 1,
     device: str = "auto",
     precision: Precision = "auto",
+    shifts: int | None = None,
 ) -> Model:
     """Load weights for :func:`denoise`.
 
@@ -72,6 +76,8 @@ def load_model(
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "mps".
         precision: "float32", "bfloat16", or "auto": bfloat16 where the device is faster in it,
             but float32 for pictures in which it could be seen.
+        shifts: average over so many shifts of the network's grid, each a pass of its own. By
+            default one pass, which for the ``paper`` networks is the average over all of them.
     """
     chosen = preferred_model(channels) if name is None else name
     where = find_device(device)
@@ -85,6 +91,8 @@ def load_model(
         source=source,
         for_photos=checkpoint.record.noise != "white",
     )
+    if shifts is not None:
+        exact = replace(exact, network=ShiftAveraged(exact.network, shifts), shifts=shifts)
     if choose_precision(precision, where) == "float32":
         return exact
     rounded = exact.network.in_bfloat16()
@@ -97,8 +105,8 @@ def load_model(
     )
 
 
-def _load_again(source: str | Path, device: str, precision: Precision) -> Model:
-    return load_model(source, device=device, precision=precision)
+def _load_again(source: str | Path, device: str, precision: Precision, shifts: int | None) -> Model:
+    return load_model(source, device=device, precision=precision, shifts=shifts)
 
 
 def preferred_model(channels: int) -> str:
@@ -123,8 +131,10 @@ class Models:
         asked: Model | str | Path | None = None,
         device: str = "auto",
         precision: Precision = "auto",
+        shifts: int | None = None,
     ) -> None:
         self.asked = asked
+        self.shifts = shifts
         self.device = device
         self.precision: Precision = precision
         self._loaded: dict[str | Path, Model] = {}
@@ -133,7 +143,9 @@ class Models:
         """Raise now what would otherwise be said of every picture."""
         find_device(self.device)
         if self.asked is None:
-            preferred_model(1)
+            name = preferred_model(1)
+            if self.shifts is not None:  # there may not be so many
+                self.load(name)
         else:
             self.load(self.asked)
 
@@ -142,7 +154,9 @@ class Models:
         if isinstance(name, Model):
             return name
         if name not in self._loaded:
-            self._loaded[name] = load_model(name, device=self.device, precision=self.precision)
+            self._loaded[name] = load_model(
+                name, device=self.device, precision=self.precision, shifts=self.shifts
+            )
         return self._loaded[name]
 
 

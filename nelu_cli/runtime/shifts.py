@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from nelu_cli.errors import UsageError
+from nelu_cli.networks import Network
+from nelu_cli.networks.base import Memory
 from nelu_cli.networks.padding import pad_image
 
-__all__ = ["every_shift", "shift_average"]
+__all__ = ["ShiftAveraged", "every_shift", "shift_average", "spread_shifts"]
 
 Shift = tuple[int, int]
 
@@ -53,3 +56,42 @@ def shift_average(
         top, left = margin - down, margin - right
         total += fn(copy)[..., top : top + height, left : left + width]
     return total / len(shifts)
+
+
+def spread_shifts(stride: int, count: int) -> list[Shift]:
+    """``count`` of the stride² offsets: no shift, then the others in one fixed, mixed order."""
+    total = stride**2
+    if not 1 <= count <= total:
+        raise UsageError(
+            f"--shifts {count}: the model's grid has {total} shifts; give 1 to {total}"
+        )
+    order = torch.randperm(total - 1, generator=torch.Generator().manual_seed(0)).tolist()
+    shifts = every_shift(stride)
+    return [shifts[0], *(shifts[index + 1] for index in order)][:count]
+
+
+class ShiftAveraged(Network):
+    """A network whose noise is averaged over ``count`` shifts of its grid.
+
+    All stride² shifts of the paper's network are what it computes by itself, in one dense pass.
+    """
+
+    def __init__(self, network: Network, count: int) -> None:
+        super().__init__()
+        self.network = network
+        self.config = network.config
+        self.grid, self.stride = network.one_grid()
+        self.shifts = spread_shifts(self.stride, count)
+        self.halo = -(-network.halo // self.stride) * self.stride
+
+    def forward(self, image: Tensor) -> Tensor:
+        return shift_average(self.grid, image, self.shifts, self.halo + self.stride)
+
+    def working_memory(self, width: int) -> list[Memory]:
+        """That of one shift at a time, and a copy of the picture with its margins."""
+        margin = 2 * (self.halo + self.stride)
+        extra = 16 * self.config.channels
+        return [
+            Memory(memory.fixed + margin * width * memory.per_pixel, memory.per_pixel + extra)
+            for memory in self.network.working_memory(width + margin)
+        ]
