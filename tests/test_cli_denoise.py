@@ -312,6 +312,19 @@ def test_what_goes_wrong_is_one_line_and_nothing_is_written(
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
+def test_what_is_left_of_a_damaged_file_can_be_had(nelu: Nelu) -> None:
+    stack = np.stack([noisy(channels=1, seed=seed) for seed in range(3)])
+    images.write(images.Picture(stack, None, "TIFF"), Path("whole.tif"))
+    content = Path("whole.tif").read_bytes()
+    Path("cut.tif").write_bytes(content[: len(content) * 2 // 3])
+    ran = nelu("denoise", "cut.tif", "out.tif")
+    assert ran.status == 1
+    assert not Path("out.tif").exists()
+    ran = nelu("denoise", "--salvage", "cut.tif", "out.tif")
+    assert ran.status == 0, ran.err
+    assert "nelu: note: cut.tif: " in ran.err
+
+
 def test_depth_loss_can_be_allowed(nelu: Nelu) -> None:
     images.write(images.Picture(noisy().astype(np.uint16) * 257, None, "TIFF"), Path("deep.tif"))
     assert nelu("denoise", "--allow-depth-loss", "deep.tif", "out.jpg").status == 0

@@ -126,6 +126,14 @@ def denoise(
             help="Write even if the format keeps fewer bits (16-bit to JPEG, say).",
         ),
     ] = False,
+    salvage: Annotated[
+        bool,
+        typer.Option(
+            "--salvage",
+            help="Of damaged files, or those that hold more than can be kept, take what there is, "
+            "and say what is missing.",
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Replace existing files, also the input itself.")
     ] = False,
@@ -200,6 +208,7 @@ def denoise(
         ),
         max_pixels=parse_count(max_pixels, "--max-pixels"),
         format=None if format is None else format_named(format),
+        salvage=salvage,
         strip=strip,
         allow_depth_loss=allow_depth_loss,
         force=force,

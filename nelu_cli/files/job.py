@@ -102,11 +102,11 @@ def load_file(job: Job, settings: Settings) -> Loaded | Record:
         if _exists(job.target, settings):
             return Record(job.source_name, job.target_name, "skipped")
         source = read_once(job.source)
-        header = images.probe(source, max_pixels=settings.max_pixels)
+        header = images.probe(source, max_pixels=settings.max_pixels, salvage=settings.salvage)
         format = settings.target_format(job.target, header.format)
         samples = header.width * header.height * header.pages * header.channels
         small = samples <= SMALL
-        picture = images.read(source, max_pixels=settings.max_pixels) if small else None
+        picture = _read(source, settings) if small else None
     record = Record(job.source_name, job.target_name, "planned", header)
     return Loaded(job, source, format, record, time.perf_counter() - start, picture)
 
@@ -118,7 +118,7 @@ def clean_file(
     start = time.perf_counter()
     job, options = loaded.job, settings.options
     with _named(job):
-        picture = loaded.picture or images.read(loaded.source, max_pixels=settings.max_pixels)
+        picture = loaded.picture or _read(loaded.source, settings)
         _check_fits(picture, loaded.format, job.target_name, settings)
         record = replace(loaded.record, quality=options.quality, strength=options.strength)
         done = Denoised(picture.pixels)
@@ -193,6 +193,10 @@ def _named(job: Job) -> Iterator[None]:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
         raise ImageError(f"{job.source_name}: not enough memory; lower --memory") from error
+
+
+def _read(source: bytes | Path, settings: Settings) -> Picture:
+    return images.read(source, max_pixels=settings.max_pixels, salvage=settings.salvage)
 
 
 def _with_noise(record: Record, noise: float, picture: Picture) -> Record:

@@ -21,6 +21,8 @@ class Settings:
     """Larger pictures are refused before they are read."""
     format: str | None = None
     """Of the results; by default as their names say, or as the inputs are."""
+    salvage: bool = False
+    """Of a damaged file, or one that holds more than can be kept, take what there is."""
     strip: bool = False
     """Leave out metadata."""
     allow_depth_loss: bool = False

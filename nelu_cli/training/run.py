@@ -208,18 +208,24 @@ class Run:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C wait, so that a step is taken whole or not at all."""
+    """Let Ctrl-C and its like wait, so that a step is taken whole or not at all."""
     if threading.current_thread() is not threading.main_thread():
         yield  # no signal comes here
         return
     waiting: list[int] = []
-    usual = signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    usual = {number: signal.getsignal(number) for number in numbers}
+    held = [number for number in numbers if callable(usual[number])]
+    for number in held:
+        signal.signal(number, lambda number, _: waiting.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        for number in held:
+            signal.signal(number, usual[number])
         if waiting:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(waiting[0])
 
 
 def _load_data(
