@@ -1,7 +1,8 @@
 """Make the README's pictures: ``python docs/make_pictures.py``.
 
-A photograph that comes with scikit-image (a cat, CC0) gets Gaussian noise of σ = 40 on the 0–255
-scale (seed 0) and is saved as an ordinary 8-bit file; ``nelu denoise`` cleans that file.
+A photograph that comes with scikit-image (a cat, CC0) goes through our model of a camera (noise of
+σ = 11 on the 0–255 scale, seed 3) and is saved as an ordinary 8-bit file; a bare ``nelu denoise``
+cleans that file.
 """
 
 import subprocess
@@ -12,14 +13,16 @@ import numpy as np
 from PIL import Image
 from skimage import data
 
-SIGMA = 40
+from nelu_cli.noise import add_noise
+from nelu_cli.noise.filters import quantise
+
+SIGMA, SEED = 11, 3
 DOCS = Path(__file__).parent
 
 
 def main() -> None:
-    clean = np.asarray(data.chelsea())
-    noise = SIGMA * np.random.default_rng(0).standard_normal(clean.shape)
-    noisy = np.clip(np.rint(clean + noise), 0, 255).astype(np.uint8)
+    clean = np.asarray(data.chelsea() / np.float32(255), np.float32)
+    noisy = quantise(add_noise(clean, "camera", SIGMA, SEED).noisy)
     Image.fromarray(noisy).save(DOCS / "noisy.png")
     denoised = DOCS / "denoised.png"
     command = ["denoise", "--force", str(DOCS / "noisy.png"), str(denoised)]

@@ -25,7 +25,7 @@ LARGE = 500_000
 """Pictures with more pixels than this may be scaled down before a patch is cut."""
 MARGIN = 16
 """Pixels that patches with other than white noise are larger by, at first."""
-SOFT = (1.25, 2.6)
+SOFT = (1.5, 3.0)
 """How much softer than our training pictures a camera's full-size pictures are."""
 
 
@@ -86,7 +86,7 @@ class PatchSource:
             noise = rng.standard_normal(clean.shape, dtype=np.float32)
             return clean, clean + noise * np.float32(sigma255 / 255), sigma255, contrast
         # Other kinds begin with a larger patch, of which JPEG's grid and the borders are cut off.
-        soft = rng.uniform() < (0.9 if kind == "camera" else 0.5)
+        soft = rng.uniform() < (0.95 if kind == "camera" else 0.5)
         cut = self._cut(rng, picture, patch + MARGIN, SOFT if soft else None)
         pixels = self._turned(rng, cut)
         clean = np.multiply(pixels, np.float32(1 / 255), dtype=np.float32)
