@@ -234,22 +234,31 @@ def work() -> None:
 
 
 def _treat(source: Path, target: Path, *, denoise: bool) -> dict[str, Any]:
+    if denoise:
+        return _denoise(source, target)
     picture = images.read(source, max_pixels=MAX_PIXELS)
-    found = {"accepted": True, "digest": digest(picture), "notes": len(picture.notes)}
-    if not denoise:
-        images.write(picture, target, allow_depth_loss=True)
-        return found
+    images.write(picture, target, allow_depth_loss=True)
+    return {"accepted": True, "digest": digest(picture), "notes": len(picture.notes)}
+
+
+def _denoise(source: Path, target: Path) -> dict[str, Any]:
+    """The whole command; what it read is found out beside it."""
     from nelu_cli.cli import run
 
     errors = io.StringIO()
     with contextlib.redirect_stderr(errors):
-        options = ["--force", "--allow-depth-loss", "--max-pixels", str(MAX_PIXELS)]
+        options = ["--allow-depth-loss", "--max-pixels", str(MAX_PIXELS)]
         status = run(["denoise", *options, str(source), str(target)])
-    return found | {
+    message = errors.getvalue().strip()
+    answer = {
         "accepted": status == 0,
-        "message": errors.getvalue().strip(),
-        "traceback": "Traceback" in errors.getvalue() or status not in (0, 1),
+        "message": message,
+        "traceback": "Traceback" in message or status not in (0, 1),
     }
+    if status == 0:
+        picture = images.read(source, max_pixels=MAX_PIXELS)
+        answer |= {"digest": digest(picture), "notes": len(picture.notes)}
+    return answer
 
 
 def _reset_peak() -> None:
@@ -379,7 +388,10 @@ def run(options: argparse.Namespace) -> list[Outcome]:
                 writable = suffixes[kind] in images.EXTENSIONS
                 target = folder / f"out{suffixes[kind] if writable else '.png'}"
                 source.write_bytes(content)
-                denoise = bool(options.denoise) and number % options.denoise == 0
+                chosen = random.Random(f"{options.seed} {number} denoise").randrange(
+                    options.denoise or 1
+                )
+                denoise = options.denoise > 0 and chosen == 0
                 outcome = Outcome(kind, number)
                 answer = worker.ask(source, target, denoise=denoise)
                 judge(outcome, answer, source, target, content, wholes[kind] if cut else "")

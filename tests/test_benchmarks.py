@@ -2,11 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import scaling, speed, sqrt_lasso, training
+from benchmarks import mutations, scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
@@ -76,3 +78,43 @@ def test_all_solvers_of_the_square_root_lasso_find_the_optimum() -> None:
     assert rows[0].time_ratio == 1
     assert rows[0].gap < 1e-9
     assert all(row.gap < 1e-5 for row in rows)
+
+
+def test_the_harness_of_mutations_finds_nothing_wrong(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ["mutations", "--count", "40", "--denoise", "0", "--json"]
+    monkeypatch.setattr(sys, "argv", line)
+    with pytest.raises(SystemExit) as ending:
+        mutations.main()
+    out, err = capfd.readouterr()
+    assert ending.value.code == 0, err
+    total = json.loads(out)["rows"][-1]
+    assert (total["kind"], total["cases"]) == ("all", 40)
+    assert 0 < total["accepted"] < 40
+
+
+def test_the_harness_of_mutations_sees_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A case is wrong if it was torn, changed its input, said nothing of a loss, or crashed."""
+    source, target = tmp_path / "in.png", tmp_path / "out.png"
+    fine = {"accepted": True, "message": "", "traceback": False, "seconds": 1.0, "peak": 9}
+    fine |= {"digest": "a", "notes": 0}
+
+    def failures(answer: dict[str, Any], whole: str = "") -> list[str]:
+        outcome = mutations.Outcome("png", 0)
+        mutations.judge(outcome, answer, source, target, b"input", whole)
+        return outcome.failures
+
+    source.write_bytes(b"input")
+    target.write_bytes(mutations.SEEDS["png-grey"]())
+    assert failures(fine) == []
+    assert failures(fine, whole="b") == ["silent loss"]
+    assert failures(fine | {"notes": 1}, whole="b") == []
+    assert failures(fine | {"traceback": True}) == ["traceback"]
+    assert failures(fine | {"accepted": False}) == ["torn file"]
+    target.write_bytes(b"half")
+    assert failures(fine) == ["torn file"]
+    source.write_bytes(b"changed")
+    assert failures(fine) == ["lost original", "torn file"]

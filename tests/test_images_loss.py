@@ -9,13 +9,11 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from nelu_cli.errors import ImageError
-from nelu_cli.images import Metadata, Picture, dithered, probe, read, to_dtype, write
+from nelu_cli.images import Metadata, Picture, probe, read, write
 
 Array = NDArray[Any]
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -245,37 +243,3 @@ def test_deep_avif_with_alpha_reads_what_another_program_wrote() -> None:
     picture = read(bytes(imagecodecs.avif_encode(samples, level=100, bitspersample=10)))
     assert np.array_equal(picture.pixels, samples[..., :3])
     assert np.array_equal(np.asarray(picture.alpha), samples[..., 3])
-
-
-# Rounding
-
-
-@given(value=st.floats(0, 200), size=st.tuples(st.integers(8, 60), st.integers(8, 60)))
-@settings(max_examples=60, deadline=None)
-def test_dithering_does_not_shift_the_mean_of_a_flat_area(
-    value: float, size: tuple[int, int]
-) -> None:
-    flat = np.full((*size, 1), value)
-    result = dithered(flat, np.uint8)
-    assert abs(result.mean() - value) < 4 / np.sqrt(flat.size) / np.sqrt(np.sqrt(flat.size))
-    assert set(np.unique(result)) <= {int(value), int(value) + 1}
-
-
-@given(st.integers(0, 65535), st.integers(0, 999), st.integers(0, 999))
-@settings(max_examples=40, deadline=None)
-def test_dithering_leaves_whole_numbers_alone(value: int, top: int, left: int) -> None:
-    for real in (np.float32, np.float64):
-        values = np.full((4, 5, 3), value, real)
-        assert np.all(dithered(values, np.uint16, (top, left)) == value)
-
-
-def test_dithering_clamps_and_casts_as_rounding_does() -> None:
-    values = np.array([-3.5, 300.2, np.inf, -np.inf, np.nan]).reshape(1, -1, 1)
-    assert np.array_equal(dithered(values, np.uint8), to_dtype(values, np.uint8))
-    assert dithered(values, np.float32).dtype == np.float32
-
-
-def test_dithered_tiles_equal_the_whole() -> None:
-    values = np.random.default_rng(0).uniform(0, 9, (30, 40, 3))
-    whole = dithered(values, np.uint8)
-    assert np.array_equal(whole[7:20, 11:30], dithered(values[7:20, 11:30], np.uint8, (7, 11)))

@@ -1,7 +1,7 @@
 """Pictures from and to files, with nothing lost on the way.
 
 ``read`` gives a :class:`Picture` in the file's own depth, ``write`` puts one into a file; the
-only rounding and clamping of denoised values is ``to_dtype``, or ``dithered`` for faint noise.
+only rounding and clamping of denoised values is ``to_dtype``.
 ``open_pages`` and ``write_pages`` take a stack page by page. ``register`` adds a format.
 """
 
@@ -9,7 +9,7 @@ from nelu_cli.images.access import MAX_PIXELS
 from nelu_cli.images.files import open_pages, probe, read, write, write_pages
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
-from nelu_cli.images.picture import Header, Metadata, Picture, dithered, rescale, strips, to_dtype
+from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
 
 __all__ = [
     "EXTENSIONS",
@@ -21,7 +21,6 @@ __all__ = [
     "Metadata",
     "Picture",
     "Source",
-    "dithered",
     "format_for",
     "open_pages",
     "probe",

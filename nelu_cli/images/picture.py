@@ -19,7 +19,6 @@ __all__ = [
     "Refusal",
     "TiffLayout",
     "Undeveloped",
-    "dithered",
     "is_bilevel",
     "join_alpha",
     "rescale",
@@ -232,34 +231,6 @@ def to_dtype(array: Array, dtype: DTypeLike) -> Array:
     if int(highest) > info.max:  # 2**32 - 1 is no float32, for example
         highest = np.nextafter(highest, rounded.dtype.type(0))
     return np.clip(rounded, info.min, highest, out=rounded).astype(dtype)
-
-
-def dithered(array: Array, dtype: DTypeLike, origin: tuple[int, int] = (0, 0)) -> Array:
-    """Round (H, W, C) values to an integer dtype so that the mean of a flat area does not shift.
-
-    A value v becomes ⌊v⌋ + 1 where its fraction exceeds a threshold, else ⌊v⌋: whole numbers
-    stay what they are. The thresholds cover 0–1 evenly in every area (Roberts' sequence: the
-    fractions of i/g + j/g² for row i, column j and g³ = g + 1), so that as large a share of the
-    pixels is rounded up as the fraction says. They depend on the place in the picture alone:
-    tiles equal the whole.
-
-    Args:
-        array: real values.
-        dtype: of the result; for a float dtype this is a cast.
-        origin: row and column of the first value in the picture.
-    """
-    if np.dtype(dtype).kind not in "iu" or array.dtype.kind not in "f":
-        return to_dtype(array, dtype)
-    rows, columns, channels = (
-        np.arange(start, start + count, dtype=np.float64)
-        for start, count in zip((*origin, 0), array.shape, strict=True)
-    )
-    g = 1.324717957244746
-    places = np.add.outer(rows / g, columns / g**2)
-    thresholds = np.add.outer(places, channels / 3) % 1
-    low = np.floor(array)
-    with np.errstate(invalid="ignore"):  # infinity less infinity
-        return to_dtype(low + (array - low > thresholds), dtype)
 
 
 def rescale(array: Array, dtype: DTypeLike, white: float | None = None) -> Array:
