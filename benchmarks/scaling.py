@@ -41,7 +41,7 @@ def measure(source: Path, target: Path, memory: str) -> tuple[float, int]:
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--sizes", type=float, nargs="+", default=[1, 4, 12, 50, 100, 200])
-    options.add_argument("--memory", type=int, default=2048, help="MiB")
+    options.add_argument("--memory", type=int, default=1024, help="MiB")
     chosen = options.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

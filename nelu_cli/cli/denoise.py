@@ -164,7 +164,7 @@ def denoise(
             help="Ceiling for the working memory beside the pictures themselves, as 512M or 2G; "
             "large pictures are done in pieces that fit, without seams.",
         ),
-    ] = "2G",
+    ] = "1G",
     max_pixels: Annotated[
         str,
         typer.Option(metavar="COUNT", help="Refuse larger pictures before reading them, as 500M."),

@@ -130,7 +130,8 @@ def clean_file(
             )
             try:
                 if settings.dry_run:
-                    notes = prepare(picture.pixels, model, options).notes
+                    mapped = job.noise_map is not None
+                    notes = prepare(picture.pixels, model, options, noise_map=mapped).notes
                     return replace(record, notes=(*picture.notes, *notes))
                 done = denoise_pixels(
                     picture.pixels,

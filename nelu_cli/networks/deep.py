@@ -17,7 +17,7 @@ from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import Strip
 from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry
-from nelu_cli.operators import NeLU
+from nelu_cli.operators import PIECE, NeLU
 
 __all__ = [
     "FAMILY",
@@ -378,14 +378,16 @@ class DeepAutoencoder(Network):
         """
         config, size = self.config, self.tail.weight.element_size()
         most = [max(pair) for pair in zip(config.widths, config.insides, strict=True)]
-        # Bytes for each pixel: at 1/2 there are a quarter as many positions.
-        maps = [size * count / 4 ** (scale + 1) for scale, count in enumerate(most)]
+        # Samples for each pixel: at 1/2 there are a quarter as many positions.
+        maps = [count / 4 ** (scale + 1) for scale, count in enumerate(most)]
         whole = max(6 * each + sum(maps[:scale]) for scale, each in enumerate(maps))
         row = size * most[0] * -(-width // 2)
         strip = max(DEEP_STRIP * size * most[0] // config.widths[0], LEAST_ROWS * row)
+        pieces = 4 * PIECE * 4  # of NeLU, in float32
         return [
-            Memory(0, math.ceil(whole)),
-            Memory(6 * FEW_STRIPS * strip + self.halo * row, 0),
+            Memory(0, math.ceil(4 * whole)),
+            Memory(pieces, math.ceil(size * whole)),
+            Memory(pieces + 6 * FEW_STRIPS * strip + self.halo * row, 0),
         ]
 
     @property

@@ -7,7 +7,7 @@ from nelu_cli.errors import UsageError
 
 __all__ = ["DEFAULT_MEMORY", "Nan", "Options", "Quality"]
 
-DEFAULT_MEMORY: Final = 2 << 30  # bytes: 34 Mpx of colour in one tile
+DEFAULT_MEMORY: Final = 1 << 30  # bytes: about 30 Mpx of colour in one tile
 
 Quality = Literal["normal", "best"]
 Nan = Literal["keep", "refuse"]

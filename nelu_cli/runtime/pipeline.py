@@ -88,7 +88,7 @@ def denoise_pixels(
     Raises:
         ImageError: these are no pixels for this model, or it makes them worse.
     """
-    work = prepare(pixels, model, options, masked)
+    work = prepare(pixels, model, options, masked, noise_map=noise_map)
     if options.idle and not noise_map:
         return Denoised(np.array(to_dtype(pixels, work.dtype)), notes=work.notes)
     if model.channels == 1 and equal_channels(pixels):
@@ -115,7 +115,12 @@ def denoise_pixels(
 
 
 def prepare(
-    pixels: NDArray[Any], model: Model, options: Options, masked: Holes | None = None
+    pixels: NDArray[Any],
+    model: Model,
+    options: Options,
+    masked: Holes | None = None,
+    *,
+    noise_map: bool = False,
 ) -> Work:
     """Find out all that is needed before the work, and raise what would be raised in it."""
     check_pixels(pixels, model)
@@ -138,7 +143,8 @@ def prepare(
             "--dtype float32 keeps fractions",
         )
     stride, halo = model.network.stride, model.network.halo
-    needs = working_memory(model.network, channels, width)
+    best = options.quality == "best"
+    needs = working_memory(model.network, channels, width, best=best, noise_map=noise_map)
     room = max(0, *((options.memory - fixed) // per_pixel for fixed, per_pixel in needs))
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
@@ -162,11 +168,16 @@ class _Watch:
         self.after = 0.0
         self.pixels = 0
 
-    def see(self, before: Tensor, after: Tensor) -> None:
-        """A tile of the picture, (C, h, w), and what the network made of it."""
-        self.before += _roughness(before) + self.ROUNDING * before.numel()
-        self.after += _roughness(after)
-        self.pixels += before.numel()
+    ROWS = 64  # at a time, so that no more copies of a tile are made
+
+    def see(self, tile: Tensor, noise: Tensor) -> None:
+        """A tile of the picture, (C, h, w), and the noise that the network found in it."""
+        for top in range(0, tile.shape[-2], self.ROWS):
+            before = tile[:, top : top + self.ROWS + 1]  # with a row of the next ones
+            self.before += _roughness(before, self.ROWS)
+            self.after += _roughness(before - noise[:, top : top + self.ROWS + 1], self.ROWS)
+        self.before += self.ROUNDING * tile.numel()
+        self.pixels += tile.numel()
 
     def judge(self, model: Model) -> None:
         """Raise if more came out than went in."""
@@ -178,8 +189,10 @@ class _Watch:
             )
 
 
-def _roughness(image: Tensor) -> float:
-    return sum(float(image.diff(dim=axis).square().sum(dtype=torch.float64)) for axis in (-1, -2))
+def _roughness(image: Tensor, rows: int) -> float:
+    """Σ (yᵢ − yⱼ)² over neighbours: below one another, and beside one another in so many rows."""
+    differences = image.diff(dim=-2), image[:, :rows].diff(dim=-1)
+    return sum(float(each.square().sum(dtype=torch.float64)) for each in differences)
 
 
 @dataclass(frozen=True)
@@ -215,7 +228,7 @@ class _Run:
 
         def fn(tile: Tensor) -> Tensor:
             found = probe(tile[None])[0]
-            self.watch.see(tile, tile - found[:channels])
+            self.watch.see(tile, found[:channels])
             return found
 
         def write(core: Region, found: Tensor) -> None:
@@ -225,9 +238,8 @@ class _Run:
                 self.meter.add(core, removed, found[channels:].numpy(), here)
             source, target = page[core], cleaned[core]
             threshold = dither(core) if self.work.dithered else None
-            removed = _share(removed, self.options)
             for rows in strips(source.shape):
-                less = removed[:, rows].transpose(1, 2, 0) * levels.scale
+                less = _share(removed[:, rows], self.options).transpose(1, 2, 0) * levels.scale
                 part = None if threshold is None else threshold[rows]
                 target[rows] = subtract(source[rows], less, self.work.dtype, part)
                 if here is not None:
