@@ -375,3 +375,18 @@ def test_pairs_that_do_not_match_are_refused(tmp_path: Path) -> None:
     pair = datasets.Pair("x", tmp_path / "noisy/b.png", tmp_path / "clean/a.png")
     with pytest.raises(DatasetError, match="is not as large as"):
         evaluate_pairs("mine", [pair], [])
+
+
+@pytest.mark.parametrize("name", ["wavelet-told", "nlm-told", "tv-told"])
+def test_told_baselines_are_told_sigma_on_the_scale_of_255(name: str) -> None:
+    """What leaves least error is the true σ, on the scale on which every method is told it."""
+    rng = np.random.default_rng(0)
+    ramp = np.linspace(0.2, 0.8, 64, dtype=np.float32)
+    clean = np.broadcast_to(ramp, (64, 64))[..., None]
+    noisy = clean + np.float32(25 / 255) * rng.standard_normal(clean.shape, np.float32)
+    method = baseline(name)
+    errors = {
+        sigma255: float(np.mean((method.denoise(noisy, sigma255) - clean) ** 2))
+        for sigma255 in (25 / 255, 25.0)
+    }
+    assert errors[25.0] < 0.5 * errors[25 / 255]

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -431,12 +432,18 @@ def test_two_processes_equal_one(pictures: Path, tmp_path: Path) -> None:
     assert cli.run(command(pictures, tmp_path / "one", *length, "--quiet")) == 0
     arguments = command(pictures, tmp_path / "two", *length, "--quiet")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    subprocess.run(
-        [*launcher, "--standalone", "-m", "nelu_cli", *arguments],
-        check=True,
-        capture_output=True,
+    with socket.socket() as free:  # a port that nobody else has
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ran = subprocess.run(
+        [*launcher, "--master-port", str(port), "-m", "nelu_cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=900,  # on a busy machine
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+    assert ran.returncode == 0, ran.stdout
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
@@ -456,8 +463,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
         assert process.poll() is None
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 130, said
     assert said.splitlines()[-1] == (
         f"nelu: stopped and saved; go on with: nelu train --resume --out {out}"
     )
@@ -487,6 +494,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
         (["--network", "deep", "--window", "4"], "the window must be odd"),
         (["--network", "deep", "--hidden", "8,8"], "widths and hidden must be as many"),
         (["--channels", "2"], "channels must be 1 or 3, not 2"),
+        (["--device", "tpu"], "'tpu' is not one of 'auto', 'cpu', 'cuda', 'mps'"),
         (["--activation", "tanh"], "the activation is one of nelu, nelu-unrolled, relu"),
     ],
 )
@@ -497,6 +505,61 @@ def test_wrong_options_exit_with_2(
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "0"], "the length of a run must be positive: --steps or --minutes"),
+        (["--minutes", "0"], "the length of a run must be positive: --steps or --minutes"),
+        (["--minutes", "-1"], "the length of a run must be positive: --steps or --minutes"),
+        (["--minutes", "inf"], "the length of a run must be positive: --steps or --minutes"),
+        (["--steps", "1", "--seed", "-5"], "seed -5: a whole number from 0 up"),
+    ],
+)
+def test_impossible_lengths_and_seeds_are_refused_before_anything_is_written(
+    arguments: list[str],
+    message: str,
+    pictures: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    assert cli.run(["train", "--data", str(pictures), "--out", str(out), *arguments]) == 1
+    assert capsys.readouterr().err == f"nelu: {message}\n"
+    assert not out.exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_a_device_that_is_not_there_is_refused(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert cli.run(command(pictures, out, "--steps", "1", "--device", "cuda")) == 2
+    assert "device cuda is not available on this machine" in capsys.readouterr().err
+
+
+def test_weights_and_batches_go_to_the_device(config: TrainConfig, tmp_path: Path) -> None:
+    run = training_run.Run(config, TINY_DEEP, tmp_path, None, torch.device("meta"))
+    assert {p.device.type for p in run.network.parameters()} == {"meta"}
+    assert {p.device.type for p in run.averaged.parameters()} == {"meta"}
+    batch = run.training.batch(0, range(2), 16).to(run.device)
+    parts = (batch.clean, batch.noisy, batch.sigma255, batch.contrast)
+    assert {part.device.type for part in parts} == {"meta"}
+
+
+def test_colour_weights_begin_a_grey_network_as_they_were(
+    config: TrainConfig, tmp_path: Path
+) -> None:
+    colour = replace(TINY_DEEP, channels=3)
+    train(config, colour, tmp_path / "colour")
+    other = tmp_path / "colour/last.safetensors"
+    still = replace(config, steps=1, lr=1e-9)
+    train(still, TINY_DEEP, tmp_path / "grey", start_from=other)
+    grey = torch.rand(1, 1, 20, 24)
+    found = checkpoints.load(tmp_path / "grey/last.safetensors").network(grey)
+    expected = checkpoints.load(other).network(grey.expand(1, 3, 20, 24))
+    torch.testing.assert_close(found, expected.mean(1, keepdim=True), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("options", "hidden"), [((), ()), (("--hidden", "16,8"), (16, 8))])

@@ -5,13 +5,15 @@ import shlex
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from nelu_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    import torch
+
     from nelu_cli.networks import Config, Recipe
     from nelu_cli.training import Event, TrainConfig
 
@@ -156,6 +158,13 @@ def train(
     precision: Annotated[
         str | None, typer.Option(help="float32, or bfloat16 where the processor has it.")
     ] = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda", "mps"],
+        typer.Option(
+            help="Where to compute. auto takes a graphics card if there is one; cuda and mps have "
+            "not been tried."
+        ),
+    ] = "auto",
     data_dir: Annotated[
         Path | None, typer.Option(help="Where datasets are looked up first.")
     ] = None,
@@ -212,6 +221,7 @@ def train(
     import torch
 
     from nelu_cli.runtime.allocator import keep_freed_memory
+    from nelu_cli.runtime.device import find_device
     from nelu_cli.training import TrainConfig, load_run
 
     keep_freed_memory()
@@ -231,7 +241,8 @@ def train(
             chosen["data"] = _default_data(data_dir)
         config = TrainConfig(**chosen)
     command = shlex.join(["nelu", *context.obj])
-    _run(config, network_config, folder, data_dir, resume, start_from, command, quiet)
+    where = find_device(device)
+    _run(config, network_config, folder, data_dir, resume, start_from, where, command, quiet)
 
 
 def _recipe(network: str, recipe: str) -> "Recipe":
@@ -267,6 +278,7 @@ def _run(
     data_dir: Path | None,
     resume: bool,
     start_from: str | None,
+    device: "torch.device",
     command: str,
     quiet: bool,
 ) -> None:
@@ -281,6 +293,7 @@ def _run(
                 data_dir=data_dir,
                 resume=resume,
                 start_from=start_from,
+                device=device,
                 command=command,
                 on_event=display.show,
                 on_note=display.note,
@@ -374,7 +387,7 @@ def _counts(text: str | None) -> tuple[int, ...] | None:
 
 def _refuse_changes(context: typer.Context) -> None:
     """A resumed run keeps its settings; only its length and what does not matter may change."""
-    free = {"resume", "out", "steps", "minutes", "data_dir", "threads", "quiet"}
+    free = {"resume", "out", "steps", "minutes", "data_dir", "device", "threads", "quiet"}
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE" and name not in free:

@@ -38,6 +38,11 @@ class Batch:
     sigma255: Tensor
     contrast: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        parts = (self.clean, self.noisy, self.sigma255, self.contrast)
+        return Batch(*(part.to(device) for part in parts))
+
 
 @dataclass(frozen=True)
 class PatchSource:

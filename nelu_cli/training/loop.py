@@ -21,7 +21,7 @@ from nelu_cli.evaluation.figures import training_curve
 from nelu_cli.networks import Config
 from nelu_cli.training.config import TrainConfig
 from nelu_cli.training.processes import rank, world
-from nelu_cli.training.run import Run, forget_after, go_on, load_run
+from nelu_cli.training.run import CPU, Run, forget_after, go_on, load_run
 from nelu_cli.training.transplant import start_from as take_weights
 
 __all__ = ["Event", "train"]
@@ -56,6 +56,7 @@ def train(
     data_dir: Path | None = None,
     resume: bool = False,
     start_from: str | Path | None = None,
+    device: torch.device = CPU,
     command: str = "",
     on_event: Callable[[Event], None] = lambda event: None,
     on_note: Callable[[str], None] = lambda note: None,
@@ -67,25 +68,26 @@ def train(
     ``state.safetensors``, all that an exact resume needs; ``stable.safetensors``, the state where
     the cooldown of the learning rate began, from which a longer run goes on.
 
+    Of several processes (torchrun), each takes a graphics card of its own if ``device`` is one.
+
     A KeyboardInterrupt saves and is raised again.
     """
     distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
     if distributed:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        if device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(device)
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        _train(
-            config, network_config, out, data_dir, resume, start_from, command, on_event, on_note
-        )
+        run = Run(config, network_config, out, data_dir, device)
+        _train(run, resume, start_from, command, on_event, on_note)
     finally:
         if distributed:
             dist.destroy_process_group()
 
 
 def _train(
-    config: TrainConfig,
-    network_config: Config,
-    out: Path,
-    data_dir: Path | None,
+    run: Run,
     resume: bool,
     start_from: str | Path | None,
     command: str,
@@ -96,7 +98,7 @@ def _train(
     import matplotlib.backends.backend_agg
     import matplotlib.figure  # noqa: F401
 
-    run = Run(config, network_config, out, data_dir)
+    config, network_config, out = run.config, run.network.config, run.out
     writer = rank() == 0
     if run.unreadable and writer:
         on_note(f"{run.unreadable} pictures could not be read and are left out")

@@ -31,6 +31,8 @@ from nelu_cli.training.validation import REAL, Validation, validation_psnr
 
 __all__ = ["Run", "forget_after", "go_on", "load_run"]
 
+CPU = torch.device("cpu")
+
 
 def _loss(kind: Loss, estimate: Tensor, batch: Batch) -> Tensor:
     error = estimate - batch.clean
@@ -51,9 +53,14 @@ class Run:
     """One training run: network, optimizer, averages, files."""
 
     def __init__(
-        self, config: TrainConfig, network_config: Config, out: Path, data_dir: Path | None
+        self,
+        config: TrainConfig,
+        network_config: Config,
+        out: Path,
+        data_dir: Path | None,
+        device: torch.device = CPU,
     ) -> None:
-        self.config, self.out = config, out
+        self.config, self.out, self.device = config, out, device
         self.training, self.validation, self.unreadable = _load_data(
             config, network_config.channels, data_dir
         )
@@ -65,7 +72,8 @@ class Run:
         self.symmetry = self.network.symmetry()
         if self.symmetry:
             self.symmetry.impose(self.network)
-        self.averaged = build(network_config)
+        self.network.to(device)
+        self.averaged = build(network_config).to(device)
         self.averaged.load_state_dict(self.network.state_dict())
         self.averaged.requires_grad_(False).eval()
         self.optimizers = parameter_optimizers(
@@ -88,10 +96,12 @@ class Run:
 
     def progress(self) -> float:
         """How much of the run is done, 0 to 1, the same on every process."""
-        done = torch.tensor(self.config.progress(self.step, self.seconds), dtype=torch.float64)
-        if world() > 1:
-            dist.broadcast(done, 0)
-        return float(done)
+        done = self.config.progress(self.step, self.seconds)
+        if world() == 1:
+            return done
+        shared = torch.tensor(done, dtype=torch.float64, device=self.device)
+        dist.broadcast(shared, 0)
+        return float(shared)
 
     def items(self, number: int) -> range:
         """This process's share of a batch."""
@@ -102,7 +112,8 @@ class Run:
             for group in optimizer.param_groups:
                 group["lr"] = self.config.learning_rate(self.step, progress)
         half = self.config.precision == "bfloat16"
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        batch = batch.to(self.device)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
             noise = self.model(batch.noisy)
         loss = _loss(self.config.loss, batch.noisy - noise, batch)
         self.network.zero_grad(set_to_none=True)
@@ -114,7 +125,7 @@ class Run:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
         value = float(loss.detach())
         if world() > 1:
-            mean = torch.tensor(value, dtype=torch.float64)
+            mean = torch.tensor(value, dtype=torch.float64, device=self.device)
             dist.all_reduce(mean)
             value = float(mean) / world()
         if not math.isfinite(value):
@@ -172,7 +183,7 @@ class Run:
                     tensors[f"optimizer.{n}/{key}"] = value
         numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
         metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
-        content = {key: tensor.contiguous() for key, tensor in tensors.items()}
+        content = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
         with atomic_file(self.out / f"{name}.safetensors") as handle:
             handle.write(safetensors.torch.save(content, metadata))
 
@@ -201,7 +212,7 @@ class Run:
                     p = parameters[n]
                     if value.shape == p.shape:  # in the memory layout of the parameter
                         value = torch.empty_like(p).copy_(value)
-                    owner[p].state[p][key] = value
+                    owner[p].state[p][key] = value.to(p.device)
         except (OSError, KeyError, RuntimeError, ValueError, safetensors.SafetensorError) as error:
             raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
 

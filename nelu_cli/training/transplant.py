@@ -18,13 +18,15 @@ def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     """Take over the tensors of other weights, where names and shapes agree.
 
     From grey to colour, the first layer looks at the mean of the colours and the last one gives
-    the same for each. A scale or a block that the other weights do not have adds nothing at first,
+    the same for each; from colour to grey, they do what they did to a picture of three equal
+    colours. A scale or a block that the other weights do not have adds nothing at first,
     nor does a block that had died in them: it begins afresh. Returns the names of those blocks. Of
     a block that is to have fewer hidden channels, the strongest remain.
     """
-    other = checkpoints.load(name_or_path).network
-    patches = run.training.batch(0, range(8), run.config.patch).noisy
-    hidden = hidden_channels(other, patches[:, : other.config.channels])
+    other = checkpoints.load(name_or_path).network.to(run.device)
+    patches = run.training.batch(0, range(8), run.config.patch).noisy.to(run.device)
+    colours = [number % patches.shape[1] for number in range(other.channels)]
+    hidden = hidden_channels(other, patches[:, colours])
     source = other.state_dict()
     own = run.network.state_dict()
     for block, channels in hidden.items():
@@ -36,10 +38,8 @@ def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     taken = {}
     for name, fresh in own.items():
         tensor = source.get(name)
-        if tensor is not None and name == "head.weight" and 3 * tensor.shape[1] == fresh.shape[1]:
-            tensor = tensor.repeat(1, 3, 1, 1) / 3
-        if tensor is not None and name == "tail.weight" and 3 * len(tensor) == len(fresh):
-            tensor = tensor.repeat(3, 1, 1, 1)
+        if tensor is not None and name in ("head.weight", "tail.weight"):
+            tensor = _in_colours(tensor, name, fresh.shape)
         if tensor is not None and tensor.shape == fresh.shape:
             taken[name] = tensor
     if not taken:
@@ -61,6 +61,17 @@ def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)
     return idle
+
+
+def _in_colours(tensor: Tensor, name: str, shape: torch.Size) -> Tensor:
+    """The first or last convolution, for another number of colours."""
+    axis = 1 if name == "head.weight" else 0
+    share = 3 if name == "head.weight" else 1  # the head adds up what the colours give it
+    if 3 * tensor.shape[axis] == shape[axis]:
+        return torch.cat([tensor] * 3, axis) / share
+    if tensor.shape[axis] == 3 * shape[axis]:
+        return torch.stack(tensor.tensor_split(3, axis)).mean(0) * share
+    return tensor
 
 
 def _largest(values: Tensor, count: int, group: int) -> Tensor:

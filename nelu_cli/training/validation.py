@@ -56,10 +56,12 @@ def validation_psnr(
     network: Network, validation: Validation, sigmas: Sequence[int]
 ) -> dict[str, float]:
     """Mean PSNR for each level, or that of the real pairs."""
+    device = next(network.parameters()).device
 
     def measured(clean: FloatImage, noisy: FloatImage) -> float:
-        estimate = network.denoise(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0].clamp(0, 1)
-        return psnr(clean, estimate.permute(1, 2, 0).numpy())
+        image = torch.from_numpy(noisy).permute(2, 0, 1)[None].to(device)
+        estimate = network.denoise(image)[0].clamp(0, 1)
+        return psnr(clean, estimate.permute(1, 2, 0).cpu().numpy())
 
     cleans = [clean for _, clean in validation.pictures]
     if validation.noisy:
