@@ -231,8 +231,10 @@ def shrink(
     removed: bool = False,
 ) -> None:
     """Write S_{λr}(u), or what it takes away, into ``result``: u (…, d), λ (d,), ρ = r² (…)."""
-    u = u.to(lam.dtype)
     threshold = energy.sqrt().unsqueeze(-1) * lam
+    if removed:  # rounding min(u, t) is min(u, rounded t), as u is a bfloat16 already
+        threshold = threshold.to(u.dtype)
+    u = u.to(threshold.dtype)
     taken = result if removed else torch.empty_like(threshold)
     if nonnegative:
         torch.minimum(u, threshold, out=taken)
