@@ -29,7 +29,7 @@ __all__ = [
     "is_idle",
 ]
 
-DEEP_STRIP = 1 << 22
+DEEP_STRIP = 3 << 20
 """Entries of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
