@@ -7,6 +7,7 @@ import json
 import os
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -191,6 +192,44 @@ def test_litter_of_a_dead_writer_is_removed() -> None:
         record.status for record in denoise_files([Job(Path("in.png"), Path("out/b.png"))])
     ] == ["done"]
     assert not alive.exists()
+
+
+def test_a_stack_is_done_picture_by_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever their number, at most one is in memory; the result is that of each alone."""
+    stack = np.stack([noisy(1, seed) for seed in range(5)])
+    images.write(images.Picture(stack, None, "TIFF"), Path("in.tif"))
+    denoise_file("in.tif", "whole.tif")
+    steps: list[tuple[int, int]] = []
+    settings = Settings(max_pixels=21 * 34)  # of one picture
+    with monkeypatch.context() as patch:
+        patch.setattr("nelu_cli.files.job.SMALL", 0)
+        patch.setattr("nelu_cli.images.read", Mock(side_effect=AssertionError))
+        record = denoise_file(
+            "in.tif", "out.tif", settings=settings, progress=lambda *at: steps.append(at)
+        )
+    assert (record.status, record.header and record.header.pages) == ("done", 5)
+    assert record.noise is not None
+    assert steps == [(k, 5) for k in range(1, 6)]
+    result = images.read(Path("out.tif")).pixels
+    np.testing.assert_array_equal(result, images.read(Path("whole.tif")).pixels)
+    with pytest.raises(ImageError, match="exceed the limit"):
+        denoise_file("in.tif", "no.tif", settings=Settings(max_pixels=700))
+    assert not Path("no.tif").exists()
+
+
+def test_pictures_of_one_file_may_differ() -> None:
+    pages = [noisy(1, 0), noisy(3, 1), noisy(1, 2)[:9]]
+    with images.write_pages(Path("in.tif"), format="TIFF") as add:
+        for page in pages:
+            add(images.Picture(page, None, "TIFF"))
+    record = denoise_file("in.tif", "out.tif", settings=Settings(dry_run=True))
+    assert (record.status, record.model) == ("planned", "deep-gray")
+    record = denoise_file("in.tif", "out.tif")
+    assert record.status == "done"
+    with images.open_pages(Path("out.tif")) as found:
+        for before, after in zip(pages, found, strict=True):
+            assert after.pixels.shape == before.shape
+            assert (after.pixels != before).any()
 
 
 def test_a_plan_is_made_before_anything_is_written() -> None:

@@ -256,6 +256,17 @@ def test_bash_completion_lists_the_commands() -> None:
     assert set(nelu(**asked).split()) == expected
 
 
+def test_bash_completion_lists_the_models() -> None:
+    asked = {
+        "_NELU_COMPLETE": "complete_bash",
+        "COMP_WORDS": "nelu denoise --model deep-",
+        "COMP_CWORD": "3",
+    }
+    names = {path.stem for path in (ROOT / "weights").glob("deep-*.safetensors")}
+    assert names
+    assert set(nelu(**asked).split()) == names
+
+
 def test_zsh_completion_completes_a_command() -> None:
     asked = {"_NELU_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "nelu deno"}
     assert '"denoise"' in nelu(**asked)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_models
 from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import STDIO
@@ -29,6 +30,7 @@ def denoise(
         str | None,
         typer.Option(
             metavar="NAME|PATH",
+            autocompletion=complete_models,
             help="Weights: a name from 'nelu models' or a file. Chosen by default: grey or colour.",
         ),
     ] = None,

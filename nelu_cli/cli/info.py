@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_models
 from nelu_cli.cli.plain import plain
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
@@ -22,7 +23,12 @@ def info(
         typer.Argument(metavar="FILE", help="Pictures, folders or patterns; - is standard input."),
     ],
     model: Annotated[
-        str | None, typer.Option(metavar="NAME|PATH", help="Weights to measure the noise with.")
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            autocompletion=complete_models,
+            help="Weights to measure the noise with.",
+        ),
     ] = None,
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")

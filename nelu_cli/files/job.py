@@ -8,7 +8,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,9 @@ from nelu_cli.files.noise_map import draw_noise_map
 from nelu_cli.files.plan import Job, read_once
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
-from nelu_cli.images import Picture, to_dtype
+from nelu_cli.files.stack import can_stream, denoise_stack
+from nelu_cli.images import Header, Picture, to_dtype
+from nelu_cli.images.access import check_size as check_pixels
 from nelu_cli.images.convert import check_size, developed, fit
 from nelu_cli.images.picture import Refusal
 from nelu_cli.runtime.choice import choose_model
@@ -102,11 +104,14 @@ def load_file(job: Job, settings: Settings) -> Loaded | Record:
         if _exists(job.target, settings):
             return Record(job.source_name, job.target_name, "skipped")
         source = read_once(job.source)
-        header = images.probe(source, max_pixels=settings.max_pixels, salvage=settings.salvage)
+        header = images.probe(source, max_pixels=sys.maxsize, salvage=settings.salvage)
         format = settings.target_format(job.target, header.format)
         samples = header.width * header.height * header.pages * header.channels
-        small = samples <= SMALL
-        picture = _read(source, settings) if small else None
+        small = samples <= SMALL and header.equal
+        streamed = not small and _is_streamed(job, header, format, settings)
+        name = "standard input" if isinstance(source, bytes) else str(source)
+        check_pixels(name, header, settings.max_pixels, pages=1 if streamed else header.pages)
+        picture = _read(source, settings) if not streamed and samples <= SMALL else None
     record = Record(job.source_name, job.target_name, "planned", header)
     return Loaded(job, source, format, record, time.perf_counter() - start, picture)
 
@@ -117,6 +122,20 @@ def clean_file(
     """Take the noise out; a record if this is a dry run."""
     start = time.perf_counter()
     job, options = loaded.job, settings.options
+    header = loaded.record.header
+    if loaded.picture is None and header and _is_streamed(job, header, loaded.format, settings):
+        record = replace(loaded.record, quality=options.quality, strength=options.strength)
+
+        def choose(picture: Picture) -> Model:
+            _check_fits(picture, loaded.format, job.target_name, settings)
+            return choose_model(picture.pixels, models).model
+
+        if settings.dry_run:
+            return _plan_stack(loaded, record, settings, choose)
+        with _named(job):
+            return denoise_stack(
+                job, loaded.source, loaded.format, record, settings, choose, progress
+            )
     with _named(job):
         picture = loaded.picture or _read(loaded.source, settings)
         _check_fits(picture, loaded.format, job.target_name, settings)
@@ -194,6 +213,26 @@ def _named(job: Job) -> Iterator[None]:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
         raise ImageError(f"{job.source_name}: not enough memory; lower --memory") from error
+
+
+def _plan_stack(
+    loaded: Loaded, record: Record, settings: Settings, choose: Callable[[Picture], Model]
+) -> Record:
+    """What would be done with a stack, by its first picture."""
+    with (
+        _named(loaded.job),
+        images.open_pages(
+            loaded.source, max_pixels=settings.max_pixels, salvage=settings.salvage
+        ) as pages,
+    ):
+        model = choose(pages[0])
+        notes = prepare(pages[0].pixels, model, settings.options).notes
+    return replace(record, model=model.name, precision=model.precision, notes=notes)
+
+
+def _is_streamed(job: Job, header: Header, format: str, settings: Settings) -> bool:
+    """Whether a file's pictures are done one by one."""
+    return job.noise_map is None and not settings.options.idle and can_stream(header, format)
 
 
 def _read(source: bytes | Path, settings: Settings) -> Picture:

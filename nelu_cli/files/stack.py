@@ -1,0 +1,101 @@
+"""Files of many pictures, one by one: only one of them is in memory at a time."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from nelu_cli import images
+from nelu_cli.errors import ImageError, NeluError
+from nelu_cli.files.plan import Job
+from nelu_cli.files.records import Record
+from nelu_cli.files.settings import Settings
+from nelu_cli.images import FORMATS, Header, Picture, to_dtype
+from nelu_cli.runtime.models import Model
+from nelu_cli.runtime.noise_level import estimate_noise
+from nelu_cli.runtime.pipeline import denoise_pixels
+from nelu_cli.runtime.tiling import TileProgress
+
+__all__ = ["can_stream", "denoise_stack"]
+
+
+def can_stream(header: Header, format: str) -> bool:
+    """Whether a file's pictures can be read one by one and written so in a format."""
+    several = header.pages > 1 and not header.animated
+    return (
+        several
+        and FORMATS[header.format].pages is not None
+        and (FORMATS[format].writer is not None)
+    )
+
+
+def denoise_stack(
+    job: Job,
+    source: bytes | Path,
+    format: str,
+    record: Record,
+    settings: Settings,
+    choose: Callable[[Picture], Model],
+    progress: TileProgress | None = None,
+) -> Record:
+    """Clean one picture of a stack after the other into a file, which appears when all are done.
+
+    Their model is that of the first of them with as many channels; the noise is that of the one in
+    the middle.
+    """
+    start = time.perf_counter()
+    options = settings.options
+    target = sys.stdout.buffer if job.target is None else job.target
+    header = record.header
+    assert header is not None
+    if job.target is not None:
+        job.target.parent.mkdir(parents=True, exist_ok=True)
+    models: dict[int, Model] = {}
+    notes: dict[str, None] = {}  # each once, in order
+    with (
+        images.open_pages(
+            source, max_pixels=settings.max_pixels, salvage=settings.salvage
+        ) as pages,
+        images.write_pages(
+            target,
+            format=format,
+            strip=settings.strip,
+            allow_depth_loss=settings.allow_depth_loss,
+            overwrite=settings.force,
+            nbytes=_bytes(header, options.dtype),
+        ) as add,
+    ):
+        count = len(pages)
+        for index, picture in enumerate(pages):
+            channels = picture.pixels.shape[-1]
+            model = models.setdefault(channels, models.get(channels) or choose(picture))
+            try:
+                step = None if progress is None else _step(progress, index, count)
+                done = denoise_pixels(picture.pixels, model, options, progress=step)
+                if index == count // 2:
+                    record = replace(record, model=model.name, precision=model.precision)
+                    if settings.noise_level:
+                        noise = estimate_noise(picture.pixels, model)
+                        on_255 = round(noise * 255 / picture.white, 3)
+                        record = replace(record, noise=on_255, noise_in_pixel_values=noise)
+            except NeluError as error:
+                raise ImageError(f"{job.source_name}, picture {index + 1}: {error}") from error
+            result = replace(picture, pixels=done.pixels)
+            if options.dtype is not None and picture.alpha is not None:
+                result = replace(result, alpha=to_dtype(picture.alpha, options.dtype))
+            notes |= dict.fromkeys((*done.notes, *add(result)))
+    seconds = round(time.perf_counter() - start, 3)
+    return replace(record, status="done", seconds=seconds, notes=tuple(notes))
+
+
+def _bytes(header: Header, dtype: str | None) -> int:
+    """About how much all the pictures take."""
+    itemsize = header.dtype.itemsize if dtype is None else 4
+    samples = header.width * header.height * header.pages * (header.channels + header.alpha)
+    return samples * itemsize
+
+
+def _step(progress: TileProgress, index: int, count: int) -> TileProgress:
+    """Progress over all pictures, from that over the tiles of one."""
+    return lambda done, total: progress(index * total + done, count * total)
