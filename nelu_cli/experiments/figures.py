@@ -20,6 +20,7 @@ HEIGHT = 2.9  # of a row of panels
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Told apart by everybody (Okabe and Ito)."""
 MARKERS = "osD^vP*"
+FEW_PLACES = 7  # on a logarithmic axis, so many are named one by one
 
 
 def draw(result: Result) -> "Figure":
@@ -92,12 +93,16 @@ def draw_panel(axes: "Axes", panel: Panel, labels: Sequence[str]) -> None:
         )
     if panel.log_x:
         axes.set_xscale("log")
+        places = panel.series[0].x
+        if len(places) <= FEW_PLACES:
+            axes.set_xticks(places, [f"{place:g}" for place in places])
+            axes.minorticks_off()
     if panel.log_y:
         axes.set_yscale("log")
     axes.set_xlabel(panel.x_label, fontsize=8)
     axes.set_ylabel(panel.y_label, fontsize=8)
     axes.set_title(panel.title, fontsize=8)
-    axes.tick_params(labelsize=7)
+    axes.tick_params(which="both", labelsize=7)
     axes.spines[["top", "right"]].set_visible(False)
 
 
@@ -141,9 +146,6 @@ def draw_shift_averaging(result: "ShiftAveraging") -> "Figure":
     axes.set_xlabel("sample (grey: the clean signal)", fontsize=8)
     curve = right.subplots()
     draw_panel(curve, result.panels[0], [series.label for series in result.panels[0].series])
-    ticks = result.panels[0].series[0].x
-    curve.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
-    curve.minorticks_off()
     curve.legend(fontsize=7, frameon=False)
     return figure
 

@@ -129,7 +129,6 @@ def layered_pursuit(config: PursuitConfig, advance: Advance = silent) -> Curves:
                 f"oracle λ of layer {layer}",
                 tuple(curves[layer]),
                 f"D₂ {kind}",
-                log_x=True,
                 log_y=True,
             )
             for layer in ("1", "2")
