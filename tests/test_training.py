@@ -427,8 +427,11 @@ def command(pictures: Path, out: Path, *more: str) -> list[str]:
     ]
 
 
-def test_two_processes_equal_one(pictures: Path, tmp_path: Path) -> None:
-    length = ("--steps", "6", "--validate-every", "6")
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-3)])
+def test_two_processes_equal_one(
+    pictures: Path, tmp_path: Path, precision: str, tolerance: float
+) -> None:
+    length = ("--steps", "6", "--validate-every", "6", "--precision", precision)
     assert cli.run(command(pictures, tmp_path / "one", *length, "--quiet")) == 0
     arguments = command(pictures, tmp_path / "two", *length, "--quiet")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
@@ -446,7 +449,7 @@ def test_two_processes_equal_one(pictures: Path, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stdout
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name in one:
-        torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(one[name], two[name], rtol=100 * tolerance, atol=tolerance)
     logs = [(tmp_path / run / "log.jsonl").read_text().splitlines() for run in ("one", "two")]
     assert len(logs[0]) == len(logs[1]) == 1
 
@@ -653,3 +656,32 @@ def test_without_data_it_trains_on_samples_and_says_so(
     assert cli.run(["train", *tiny, "--out", str(out)]) == 0
     assert "training on a few sample pictures" in capsys.readouterr().err
     assert checkpoints.load(out / "last.safetensors").record.data == ("samples",)
+
+
+@pytest.mark.parametrize("wanted", ["auto", "float32", "bfloat16"])
+def test_the_precision_is_kept_with_the_run(
+    wanted: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nelu_cli.runtime.precision.bfloat16_pays", lambda device: True)
+    arguments = ("--steps", "1", "--precision", wanted, "--quiet")
+    assert cli.run(command(pictures, tmp_path / "run", *arguments)) == 0
+    expected = "float32" if wanted == "float32" else "bfloat16"
+    assert load_run(tmp_path / "run")[0].precision == expected
+
+
+def test_a_network_without_bfloat16_says_so(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", "--network", "paper", "--precision", "bfloat16", "--data", str(pictures)]
+    assert cli.run([*arguments, "--out", str(tmp_path / "run")]) == 2
+    said = "nelu: --precision bfloat16: a paper network computes in float32\n"
+    assert capsys.readouterr().err == said
+
+
+def test_bfloat16_resumes_exactly(config: TrainConfig, tmp_path: Path) -> None:
+    config = replace(config, precision="bfloat16")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, TINY_DEEP, tmp_path / "run", on_event=interrupt_at(8))
+    train(config, TINY_DEEP, tmp_path / "run", resume=True)
+    train(config, TINY_DEEP, tmp_path / "at_once")
+    assert same(weights(tmp_path / "run"), weights(tmp_path / "at_once"))

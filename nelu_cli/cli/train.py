@@ -156,8 +156,9 @@ def train(
         int | None, typer.Option(help="Steps from one validation to the next.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32, or bfloat16 where the processor has it.")
-    ] = None,
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Of the convolutions; auto takes bfloat16 where it is faster."),
+    ] = "auto",
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"],
         typer.Option(
@@ -185,7 +186,6 @@ def train(
         "sigma_power": sigma_power,
         "noise": noise,
         "recolour": recolour,
-        "precision": precision,
         "contrast": _range("--contrast", contrast),
         "loss": loss,
         "batch": batch,
@@ -239,10 +239,24 @@ def train(
             chosen["final_patch"] = patch
         if not data:
             chosen["data"] = _default_data(data_dir)
+        chosen["precision"] = _precision(precision, network_config, find_device(device))
         config = TrainConfig(**chosen)
     command = shlex.join(["nelu", *context.obj])
     where = find_device(device)
     _run(config, network_config, folder, data_dir, resume, start_from, where, command, quiet)
+
+
+def _precision(wanted: str, config: "Config", device: "torch.device") -> str:
+    """What the network's convolutions compute in: as asked, or what is faster."""
+    from nelu_cli.networks import build
+    from nelu_cli.runtime.precision import choose_precision
+
+    chosen = choose_precision(wanted, device)
+    if chosen == "bfloat16" and build(config).in_bfloat16() is None:
+        if wanted == "auto":
+            return "float32"
+        raise UsageError(f"--precision bfloat16: a {config.family} network computes in float32")
+    return chosen
 
 
 def _recipe(network: str, recipe: str) -> "Recipe":
