@@ -18,8 +18,8 @@ from nelu_cli.images import Picture
 from nelu_cli.images.convert import developed
 from nelu_cli.raw import register_raw
 from nelu_cli.raw.synthetic import make_dng
-from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import Model, load_model
+from nelu_cli.runtime.pipeline import denoise_pixels
 
 Pixels = NDArray[Any]
 
@@ -34,8 +34,8 @@ def measure(pixels: Pixels, iso: float, grey: Model, colour: Model) -> dict[str,
     truth = developed(images.read(make_dng(pixels)))
     mosaic = images.read(make_dng(pixels, iso=iso))
     noisy = developed(mosaic)
-    first = developed(replace(mosaic, pixels=denoise(mosaic.pixels, grey)))
-    second = replace(noisy, pixels=denoise(noisy.pixels, colour))
+    first = developed(replace(mosaic, pixels=denoise_pixels(mosaic.pixels, grey).pixels))
+    second = replace(noisy, pixels=denoise_pixels(noisy.pixels, colour).pixels)
     return {
         "noisy": psnr(noisy, truth),
         "mosaic first": psnr(first, truth),

@@ -7,6 +7,7 @@ The library raises these; only :mod:`nelu_cli.cli` turns them into an exit statu
 
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "DatasetError",
     "ImageError",
     "NeluError",
@@ -29,6 +30,10 @@ class ImageError(NeluError):
 
 class CheckpointError(NeluError):
     """A weights file is missing, damaged, foreign or of another schema."""
+
+
+class ClusterError(NeluError):
+    """A Dask cluster cannot be reached, or is gone."""
 
 
 class DatasetError(NeluError):

@@ -38,6 +38,7 @@ LAYERS: dict[str, set[str]] = {
     "raw": {"images"},
     "files": {"atomic", "images", "raw", "runtime"},
     "pages": {"atomic", "images"},
+    "cluster": {"files", "images", "runtime"},
     "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
     "evaluation": {"atomic", "data", "noise", "runtime"},

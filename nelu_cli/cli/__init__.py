@@ -14,7 +14,18 @@ import typer
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__, stopping
-from nelu_cli.cli import compare, data, denoise, evaluate, experiment, export, info, models, train
+from nelu_cli.cli import (
+    compare,
+    data,
+    denoise,
+    evaluate,
+    experiment,
+    export,
+    info,
+    models,
+    train,
+    watch,
+)
 from nelu_cli.cli.plain import plain
 from nelu_cli.errors import NeluError, UsageError
 
@@ -27,6 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: importing the boxes is nearly half of its time
 )
 app.command("denoise")(denoise.denoise)
+app.command("watch")(watch.watch)
 app.command("compare")(compare.compare)
 app.command("info")(info.info)
 app.command("models")(models.models)

@@ -1,5 +1,6 @@
 """``nelu denoise``: pictures in, clean pictures out."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -171,6 +172,19 @@ def denoise(
         str,
         typer.Option(metavar="COUNT", help="Refuse larger pictures before reading them, as 500M."),
     ] = "1G",
+    plane: Annotated[
+        str,
+        typer.Option(
+            metavar="AXES", help="Of OME-Zarr images: the two axes that make a picture, as zx."
+        ),
+    ] = "yx",
+    dask: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS|FILE|local",
+            help="Let a Dask cluster do it: its scheduler's address or file, or one of our own.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
     ] = False,
@@ -190,8 +204,11 @@ def denoise(
 
     Depth, transparency and metadata are kept. Existing files are not replaced unless you say so.
     """
+    from nelu_cli.cli.large import denoise_zarr
     from nelu_cli.cli.page import PageReport, check_report
     from nelu_cli.cli.reporting import Report, file_progress
+    from nelu_cli.cluster.ome import is_zarr
+    from nelu_cli.cluster.scheduler import connected, denoise_files_on
     from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.plan import default_output, plan_jobs
     from nelu_cli.files.queue import denoise_files
@@ -223,6 +240,20 @@ def denoise(
     if len(files) == 1:
         output = default_output(output, settings.rename)
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
+    hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
+    if any(is_zarr(Path(name)) for name in inputs):
+        return denoise_zarr(
+            inputs,
+            output,
+            settings,
+            Report(quiet=quiet, json_lines=json_lines, total=1),
+            plane=plane,
+            model=model,
+            device=device,
+            precision=precision,
+            dask=dask,
+            hidden=hidden,
+        )
     plan = plan_jobs(inputs, output, PICTURES, settings.rename)
     if noise_map is not None:
         plan = plan.with_noise_map(noise_map, force=force)
@@ -232,11 +263,26 @@ def denoise(
         page = None if dry_run else PageReport(report, len(plan.jobs), settings.max_pixels)
     models = _prepare(model, device, precision, threads, shifts)
     teller = Report(quiet=quiet, json_lines=json_lines, total=plan.total, page=page)
-    hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
-    with file_progress(len(plan.jobs), console=teller.console, quiet=hidden) as bar:
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(
+            file_progress(len(plan.jobs), console=teller.console, quiet=hidden)
+        )
         for record in (*plan.problems, *plan.left_out):
             teller.add(record)
-        teller.add_all(denoise_files(plan.jobs, settings, models, bar))
+        if dask is None or dry_run:
+            records = denoise_files(plan.jobs, settings, models, bar)
+        else:
+            client = stack.enter_context(connected(dask))
+            records = denoise_files_on(
+                client,
+                plan.jobs,
+                settings,
+                model=model,
+                device=device,
+                precision=precision,
+                progress=bar,
+            )
+        teller.add_all(records)
     teller.summarize()
     return teller.outcome.exit_code
 

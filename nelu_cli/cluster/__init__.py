@@ -1,0 +1,1 @@
+"""Data larger than memory and larger than a machine: OME-Zarr, Dask."""

@@ -1,0 +1,199 @@
+"""OME-Zarr images: equal to the whole, laid out as before, resumable."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from numpy.typing import NDArray
+from ome_zarr.io import parse_url
+from ome_zarr.reader import Reader
+from zarr_images import load, save, scene
+
+from nelu_cli import denoise
+from nelu_cli.cluster import volumes
+from nelu_cli.cluster.volumes import Block, Volume, denoise_volume, one_after_the_other
+from nelu_cli.errors import ImageError
+
+Nelu = Callable[..., tuple[int, str, str]]
+Values = NDArray[Any]
+
+pytestmark = pytest.mark.filterwarnings("default")  # zarr's and fsspec's own affairs
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volumes, "SIDE", 64)
+
+
+def assert_same(found: Values, expected: Values) -> None:
+    """Equal to 1e-5 of the range; whole numbers may be rounded the other way."""
+    difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+    assert difference <= (1 if found.dtype.kind in "iu" else 1e-5)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_blocks_are_equal_to_the_whole(tmp_path: Path, version: str, dtype: str) -> None:
+    values = scene(2, 150, 170, dtype=dtype)
+    source = save(tmp_path / "in.ome.zarr", values, "cyx", (1, 64, 64), version)
+    record = denoise_volume(source, tmp_path / "out.ome.zarr")
+    assert (record.status, record.model) == ("done", "deep-gray")
+    found = load(tmp_path / "out.ome.zarr")
+    assert found.dtype == values.dtype
+    assert_same(found, np.stack([denoise(plane, "deep-gray") for plane in values]))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_chunks_need_not_fit_the_network(tmp_path: Path) -> None:
+    values = scene(130, 141, dtype="float32")
+    source = save(tmp_path / "in.zarr", values, "yx", (37, 51))
+    denoise_volume(source, tmp_path / "out.zarr")
+    assert_same(load(tmp_path / "out.zarr"), denoise(values))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_another_pair_of_axes_can_be_chosen(tmp_path: Path) -> None:
+    values = scene(3, 90, 5, 100, dtype="float32")
+    source = save(tmp_path / "in.zarr", values, "tzyx", (1, 32, 2, 64), factors=(1,))
+    denoise_volume(source, tmp_path / "out.zarr", plane="zx")
+    expected = np.empty_like(values)
+    for t in range(3):
+        for y in range(5):
+            expected[t, :, y] = denoise(values[t, :, y])
+    assert_same(load(tmp_path / "out.zarr"), expected)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_layout_and_metadata_are_kept_and_the_pyramid_is_made_anew(
+    tmp_path: Path, version: str
+) -> None:
+    values = scene(2, 3, 70, 90)
+    source = save(tmp_path / "in.zarr", values, "czyx", (1, 2, 32, 32), version, (1, 2, 4))
+    labels = zarr.open_group(source / "labels", mode="w", zarr_format=2 if version == "0.4" else 3)
+    labels.create_array("cells", data=np.arange(6, dtype=np.uint8))
+    target = tmp_path / "out.zarr"
+    denoise_volume(source, target)
+    before, after = (zarr.open_group(path, mode="r") for path in (source, target))
+    assert dict(after.attrs) == dict(before.attrs)
+    for level in "012":
+        old, new = (
+            zarr.open_array(source / level, mode="r"),
+            zarr.open_array(target / level, mode="r"),
+        )
+        assert new.metadata == old.metadata
+    finest, middle = load(target, "0").astype(float), load(target, "1")
+    expected = finest.reshape(2, 3, 35, 2, 45, 2).mean((3, 5))
+    assert np.abs(middle - expected).max() <= 0.5
+    assert load(target, "2").shape == (2, 3, 18, 23)
+    assert np.array_equal(load(target, "labels/cells"), np.arange(6))
+    names = {path.name for path in target.iterdir()}
+    assert not names & {".nelu"}
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_other_programs_read_the_result(tmp_path: Path, version: str) -> None:
+    source = save(tmp_path / "in.zarr", scene(1, 2, 1, 64, 64), "tczyx", (1, 1, 1, 32, 32), version)
+    denoise_volume(source, tmp_path / "out.zarr")
+    location = parse_url(tmp_path / "out.zarr")
+    assert location is not None
+    (node,) = list(Reader(location)())
+    assert [level.shape for level in node.data] == [(1, 2, 1, 64, 64), (1, 2, 1, 32, 32)]
+    assert np.array_equal(np.asarray(node.data[0]), load(tmp_path / "out.zarr"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_finished_blocks_are_not_done_again(tmp_path: Path) -> None:
+    values = scene(128, 192)
+    source = save(tmp_path / "in.zarr", values, "yx", (64, 64))
+    whole, target = tmp_path / "whole.zarr", tmp_path / "out.zarr"
+    denoise_volume(source, whole)
+    done: list[Block] = []
+
+    def stops_early(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        for block in one_after_the_other(volume, blocks[:4]):
+            done.append(block)
+            yield block
+        raise KeyboardInterrupt
+
+    def counts(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        done.extend(blocks)
+        return one_after_the_other(volume, blocks)
+
+    with pytest.raises(KeyboardInterrupt):
+        denoise_volume(source, target, run=stops_early)
+    assert not target.exists()
+    assert (tmp_path / "out.zarr.part").is_dir()
+    denoise_volume(source, target, run=counts)
+    assert len({block.name for block in done}) == len(done) == 6 + 2
+    assert np.array_equal(load(target), load(whole))
+    assert not (tmp_path / "out.zarr.part").exists()
+
+
+def test_unfinished_work_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
+    source = save(tmp_path / "in.zarr", scene(64, 64), "yx", (64, 64))
+
+    def never(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        denoise_volume(source, tmp_path / "out.zarr", run=never)
+    with pytest.raises(ImageError, match=r"out.zarr.part: is of a run with other settings"):
+        denoise_volume(source, tmp_path / "out.zarr", model="paper-nelu-s15")
+    denoise_volume(source, tmp_path / "out.zarr")
+
+
+# nelu denoise
+
+
+def test_the_command_denoises_an_image(nelu: Nelu, tmp_path: Path) -> None:
+    source = save(tmp_path / "in.ome.zarr", scene(2, 64, 96), "cyx", (1, 64, 64))
+    target = tmp_path / "out.ome.zarr"
+    status, out, err = nelu("denoise", source, target)
+    assert (status, out) == (0, "")
+    assert err.startswith(f"{source} → {target}: 96×64, 2 pages, grey uint16, deep-gray, noise ")
+    assert nelu("denoise", source, target) == (
+        1,
+        "",
+        f"nelu: {target}: exists already; --force replaces it, --skip-existing leaves it\n",
+    )
+    status, out, err = nelu("denoise", source, target, "--skip-existing", "--json")
+    assert (status, json.loads(out)["status"]) == (0, "skipped")
+    assert nelu("denoise", source, target, "--force", "--strength", "0", "-q") == (0, "", "")
+    assert np.array_equal(load(target), load(source))
+
+
+def test_the_command_refuses_in_one_line(
+    nelu: Nelu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = save(tmp_path / "in.zarr", scene(64, 64), "yx", (64, 64))
+    plate = tmp_path / "plate.zarr"
+    zarr.open_group(plate, mode="w").attrs["ome"] = {"plate": {}}
+    damaged = tmp_path / "damaged.zarr"
+    shutil.copytree(source, damaged)
+    (damaged / "zarr.json").write_text("{")
+    out = tmp_path / "out.zarr"
+    cases = {
+        (source, tmp_path / "out.tif"): (2, f"{tmp_path / 'out.tif'}: an OME-Zarr image becomes"),
+        (source, source): (2, f"{source}: the result needs a name of its own"),
+        (source, plate, out): (2, "an OME-Zarr image is denoised by itself"),
+        (source, out, "--plane", "zx"): (2, f"{source}: --plane takes two of its axes 'yx', not"),
+        (plate, out): (1, f"{plate}: a plate of images; name one image in it, as {plate / '0'}"),
+        (damaged, out): (1, f"{damaged}: cannot be read as OME-Zarr ("),
+    }
+    for arguments, (expected, message) in cases.items():
+        status, printed, err = nelu("denoise", *arguments, "-q")
+        assert (status, printed) == (expected, "")
+        assert err.startswith(f"nelu: {message}")
+        assert err.count("\n") == 1
+    assert not out.exists()
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    status, _, err = nelu("denoise", source, out, "-q")
+    assert status == 1
+    assert err == "nelu: OME-Zarr needs more packages: pip install 'nelu-cli[dask]'\n"
