@@ -29,6 +29,7 @@ from nelu_cli.networks import (
     Network,
     PaperConfig,
     build,
+    deep,
     parallel,
 )
 from nelu_cli.networks.symmetry import Symmetry
@@ -197,8 +198,9 @@ def test_memory_changes_nothing_but_the_tiles(quality: Quality) -> None:
         memory=400 << 10,
         progress=lambda *step: steps.append(step),
     )
-    assert len(steps) > 3
-    assert steps[-1] == (len(steps), len(steps))
+    tiles = steps[-1][1]
+    assert [step for step in steps if step[1] == tiles] == [(k + 1, tiles) for k in range(tiles)]
+    assert tiles > 3
     np.testing.assert_allclose(small, denoise(array, COLOUR, quality=quality), atol=1e-5)
 
 
@@ -239,6 +241,20 @@ def test_threads_may_share_a_model() -> None:
         thread.join()
     for number, result in enumerate(expected):
         np.testing.assert_array_equal(results[number], result)
+
+
+@pytest.mark.parametrize("quality", ["normal", "best"])
+def test_progress_is_told_within_a_tile(quality: Quality, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows, so that a large picture in one tile does not seem to hang; never backwards."""
+    monkeypatch.setattr(deep, "DEEP_STRIP", 4 * 200 * 20)
+    monkeypatch.setattr(deep, "FEW_STRIPS", 2)
+    steps: list[tuple[int, int]] = []
+    denoise(noisy((600, 400)), GREY, quality=quality, progress=lambda *step: steps.append(step))
+    shares = [done / total for done, total in steps]
+    assert len(steps) > 3
+    assert shares == sorted(shares)
+    assert steps[-1] == (1, 1)
+    assert 0 < shares[0] < 0.5
 
 
 # Noise

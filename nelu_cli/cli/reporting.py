@@ -101,7 +101,7 @@ def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["Fil
             begun += done == 0
             reached = begun - 1 + done / parts
             name = plain(job.source_name)
-            advance(reached - shown, f"{name} {done}/{parts}" if parts > 1 else name)
+            advance(reached - shown, name)
             shown = reached
 
         yield step

@@ -54,7 +54,7 @@ def denoise_file(
         model: from :func:`load_model`, or what that takes; by default the best bundled one.
         settings: strength, format, whether existing files may be replaced, and so on.
         noise_map: where to draw how noisy the picture was, place by place: a PNG file.
-        progress: called as ``progress(tiles_done, tiles_in_all)``.
+        progress: called as ``progress(done, in_all)``: tiles, or hundredths of them.
 
     Raises:
         NeluError: the file cannot be read, denoised or written. Then nothing has been written.

@@ -17,6 +17,7 @@ from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import Strip
 from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry
+from nelu_cli.networks.watching import tell
 from nelu_cli.operators import PIECE, NeLU
 
 __all__ = [
@@ -315,6 +316,7 @@ class DeepAutoencoder(Network):
             bottom = min(height, top + pixels.shape[2])
             result[:, :, top:bottom] = pixels[:, :, : bottom - top, :width]
             top = bottom
+            tell(top, height)
         if top != height:
             raise RuntimeError(f"the strips end at row {top} of {height}")
         return result

@@ -65,7 +65,7 @@ def denoise(
         dtype: type of the result, its values unchanged but for rounding; by default the picture's.
         nan: "refuse" raises an error if values are not finite.
         memory: ceiling in bytes for the working memory, on top of input and output.
-        progress: called as ``progress(tiles_done, tiles_in_all)``.
+        progress: called as ``progress(done, in_all)``: tiles, or hundredths of them.
 
     Returns:
         A new picture of the same kind, shape and type.

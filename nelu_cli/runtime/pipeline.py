@@ -6,6 +6,8 @@ input y, estimate x̂ and strength s.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from nelu_cli.errors import ImageError
 from nelu_cli.images import strips, to_dtype
+from nelu_cli.networks.watching import watched
 from nelu_cli.runtime.channels import equal_channels
 from nelu_cli.runtime.holes import Holes, fill_holes, find_holes
 from nelu_cli.runtime.memory import working_memory
@@ -83,7 +86,7 @@ def denoise_pixels(
     Args:
         masked: pixels that do not count, and stay as they are.
         noise_map: measure the noise over the picture; it takes twice the time.
-        progress: called as ``progress(tiles_done, tiles_in_all)``.
+        progress: called as ``progress(done, in_all)``: tiles, or hundredths of them.
 
     Raises:
         ImageError: these are no pixels for this model, or it makes them worse.
@@ -205,6 +208,12 @@ class _Run:
     meter: NoiseMeter | None
     watch: _Watch
 
+    def _runs(self, channels: int) -> int:
+        """How many times the network is run for a tile."""
+        turned = self.options.quality == "best" and not self.model.network.symmetric
+        groups = channels // self.model.channels
+        return groups * (8 if turned else 1) * (1 if self.meter is None else 2)
+
     def clean_page(
         self,
         page: NDArray[Any],
@@ -226,8 +235,11 @@ class _Run:
         def read(region: Region) -> Tensor:
             return to_tensor(filled[region], levels)
 
+        within = _WithinTiles(step, len(self.work.tiles), self._runs(channels))
+
         def fn(tile: Tensor) -> Tensor:
-            found = probe(tile[None])[0]
+            with within.next_tile():
+                found = probe(tile[None])[0]
             self.watch.see(tile, found[:channels])
             return found
 
@@ -247,6 +259,28 @@ class _Run:
                     target[rows][stay] = to_dtype(source[rows][stay], self.work.dtype)
 
         stream_tiles(fn, self.work.tiles, read, write, step)
+
+
+class _WithinTiles:
+    """Progress between the ends of tiles, in hundredths of a tile."""
+
+    def __init__(self, step: TileProgress | None, tiles: int, runs: int) -> None:
+        self.step, self.tiles, self.runs = step, tiles, runs
+        self.tile = -1
+        self.run = 0
+
+    @contextmanager
+    def next_tile(self) -> Iterator[None]:
+        """Hear from the network, which is run so many times, how far it is."""
+        self.tile, self.run = self.tile + 1, 0
+        with watched(self.see):
+            yield
+
+    def see(self, done: int, total: int) -> None:
+        part = 100 * (self.run * total + done) // (self.runs * total)
+        self.run += done == total
+        if self.step is not None and 0 < part < 100:  # its end is told by others
+            self.step(100 * self.tile + part, 100 * self.tiles)
 
 
 def _share(removed: NDArray[np.float32], options: Options) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from nelu_cli.errors import UsageError
 __all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
 
 Region = tuple[slice, slice]  # rows, columns
-TileProgress = Callable[[int, int], None]  # tiles done, tiles in all
+TileProgress = Callable[[int, int], None]  # done, in all: tiles, or hundredths of them
 
 
 @dataclass(frozen=True)
