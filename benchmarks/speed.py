@@ -5,12 +5,16 @@ the same means whatever they make of them. Methods take turns and the median rou
 that would need longer than ``--limit`` for a picture is left out there. Times are given as
 multiples of our default model's on the same picture. All work on an array in memory.
 
+Our default model runs in what ``nelu denoise`` would choose, bfloat16 on processors that are faster
+in it, and in float32 beside it; so does DnCNN.
+
 The peers get the noise level told and their packages' usual settings; "DnCNN" has the published
 shape (17 layers of 64 channels) and random weights, and runs in tiles like our own networks: only
 its time means anything.
 
 "Of the best" is the throughput in multiply-adds as a share of that of the faster of two plain
-operations in the same process: a 64→64 3×3 convolution (channels_last) and a matrix product.
+operations in the same process and precision: a 64→64 3×3 convolution (channels_last) and a matrix
+product.
 """
 
 import os
@@ -36,6 +40,7 @@ from nelu_cli.runtime.allocator import keep_freed_memory
 from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import load_model
 from nelu_cli.runtime.options import Quality
+from nelu_cli.runtime.precision import Precision
 from nelu_cli.runtime.shifts import every_shift, shift_average
 from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled
 
@@ -44,21 +49,23 @@ Run = Callable[[Pixels], object]
 NOISE = 25 / 255
 
 
-def dncnn(channels: int) -> nn.Module:
+def dncnn(channels: int, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The published shape, batch normalisation folded into the convolutions."""
     layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, padding=1), nn.ReLU(inplace=True)]
     for _ in range(15):
         layers += [nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(inplace=True)]
     layers.append(nn.Conv2d(64, channels, 3, padding=1))
-    return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+    return nn.Sequential(*layers).to(dtype, memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def to_tensor(pixels: Pixels) -> Tensor:
     return torch.from_numpy(pixels.astype(np.float32) / 255).permute(2, 0, 1)
 
 
-def in_tiles(network: nn.Module, halo: int, features: int) -> Run:
-    """Run over tiles of which a map of ``features`` channels takes 128 MiB."""
+def in_tiles(
+    network: nn.Module, halo: int, features: int, dtype: torch.dtype = torch.float32
+) -> Run:
+    """Run over tiles of which a map of ``features`` channels takes 128 MiB in float32."""
 
     def run(pixels: Pixels) -> Tensor:
         image = to_tensor(pixels)
@@ -69,16 +76,17 @@ def in_tiles(network: nn.Module, halo: int, features: int) -> Run:
         with torch.inference_mode():
 
             def one(part: Tensor) -> Tensor:
-                cleaned: Tensor = network(part[None].contiguous(memory_format=torch.channels_last))
-                return cleaned[0]
+                tile = part[None].to(dtype).contiguous(memory_format=torch.channels_last)
+                cleaned: Tensor = network(tile)
+                return cleaned[0].float()
 
             return run_tiled(one, image, tiles)
 
     return run
 
 
-def our(name: str, quality: Quality) -> Run:
-    model = load_model(name)
+def our(name: str, quality: Quality, precision: Precision = "auto") -> Run:
+    model = load_model(name, precision=precision)
     return lambda pixels: denoise(pixels, model, quality=quality)
 
 
@@ -136,10 +144,14 @@ def methods(channels: int, threads: int) -> dict[str, Run]:
 
     return {
         default: our(default, "normal"),
+        f"{default}, float32": our(default, "normal", "float32"),
         f"{default}, best": our(default, "best"),
         "paper-nelu-s15": our("paper-nelu-s15", "normal"),
         "paper-nelu-s15, replicated shifts": replicated("paper-nelu-s15"),
         "DnCNN": in_tiles(dncnn(channels), halo=17, features=64),
+        "DnCNN, bfloat16": in_tiles(
+            dncnn(channels, torch.bfloat16), halo=17, features=64, dtype=torch.bfloat16
+        ),
         "bm3d": lambda pixels: (bm3d.bm3d_rgb if channels == 3 else bm3d.bm3d)(
             pixels.astype(np.float64) / 255, NOISE
         ),
@@ -161,11 +173,11 @@ def seconds(run: Callable[..., object], *arguments: object) -> float:
 
 
 @torch.inference_mode()
-def best_throughput() -> dict[str, float]:
+def best_throughput(dtype: torch.dtype) -> dict[str, float]:
     """GMAC/s of a 64→64 3×3 convolution and of a matrix product, the best of ten."""
-    image = torch.randn(1, 64, 512, 512).contiguous(memory_format=torch.channels_last)
-    kernel = torch.randn(64, 64, 3, 3).contiguous(memory_format=torch.channels_last)
-    matrix = torch.randn(2048, 2048)
+    image = torch.randn(1, 64, 512, 512).to(dtype, memory_format=torch.channels_last)
+    kernel = torch.randn(64, 64, 3, 3).to(dtype, memory_format=torch.channels_last)
+    matrix = torch.randn(2048, 2048).to(dtype)
     convolve = [seconds(lambda: F.conv2d(image, kernel, padding=1)) for _ in range(10)]
     multiply = [seconds(lambda: matrix @ matrix) for _ in range(10)]
     return {
@@ -213,17 +225,24 @@ def measure(
 ) -> list[dict[str, Any]]:
     torch.set_num_threads(threads)
     keep_freed_memory()  # as the command does; it helps all of them
-    best = best_throughput()
+    best = {
+        "float32": best_throughput(torch.float32),
+        "bfloat16": best_throughput(torch.bfloat16),
+    }
     results: list[dict[str, Any]] = []
     for channels, kind in ((1, "grey"), (3, "colour")):
         contenders = methods(channels, threads)
         default = next(iter(contenders))
-        network = load_model(default).network
-        macs = {
-            default: macs_per_pixel(network, channels),
-            "DnCNN": macs_per_pixel(dncnn(channels), channels),
+        model = load_model(default)
+        ours = macs_per_pixel(load_model(default, precision="float32").network, channels)
+        peer = macs_per_pixel(dncnn(channels), channels)
+        counted: dict[str, tuple[float, str]] = {  # multiply-adds a pixel, and in what
+            default: (ours, model.precision),
+            f"{default}, float32": (ours, "float32"),
+            "DnCNN": (peer, "float32"),
+            "DnCNN, bfloat16": (peer, "bfloat16"),
         }
-        share = nelu_share(load_model(default).network)
+        share = nelu_share(model.network)
         speed: dict[str, float] = {}  # s/Mpx at the last size
         for size in sizes:
             pixels = picture(size, channels)
@@ -247,7 +266,9 @@ def measure(
             reference = median(times[default])
             for name, all_times in times.items():
                 speed[name] = median(all_times) / megapixels
-                gmacs = macs[name] / speed[name] / 1e3 if name in macs else None
+                macs, precision = counted.get(name, (None, "float32"))
+                gmacs = macs / speed[name] / 1e3 if macs else None
+                plain = best[precision]
                 results.append(
                     {
                         "threads": threads,
@@ -256,10 +277,11 @@ def measure(
                         "method": name,
                         "Mpx/s": 1 / speed[name],
                         "time": median(all_times) / reference,
-                        "kMAC/px": macs[name] / 1e3 if name in macs else None,
+                        "precision": precision if macs else None,
+                        "kMAC/px": macs / 1e3 if macs else None,
                         "GMAC/s": gmacs,
-                        "of the best": gmacs / max(best.values()) if gmacs else None,
-                        "of the convolution": gmacs / best["convolution"] if gmacs else None,
+                        "of the best": gmacs / max(plain.values()) if gmacs else None,
+                        "of the convolution": gmacs / plain["convolution"] if gmacs else None,
                         "in NeLU": share if name == default else None,
                     }
                 )
@@ -291,6 +313,7 @@ def main() -> None:
             "kind": "",
             "Mpx": "g",
             "method": "",
+            "precision": "",
             "Mpx/s": ".3f",
             "time": ".2f",
             "kMAC/px": ".1f",

@@ -118,3 +118,12 @@ def test_the_harness_of_mutations_sees_what_is_wrong(
     assert failures(fine) == ["torn file"]
     source.write_bytes(b"changed")
     assert failures(fine) == ["lost original", "torn file"]
+
+
+def test_the_peer_runs_in_bfloat16_too() -> None:
+    pixels = picture(0.01, 1)
+    half = speed.dncnn(1, torch.bfloat16)
+    result = speed.in_tiles(half, 17, 2**13, torch.bfloat16)(pixels)
+    assert isinstance(result, torch.Tensor)
+    assert result.dtype == torch.float32
+    assert result.isfinite().all()

@@ -12,9 +12,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nelu_cli import operators
-from nelu_cli.networks import ResidualBlock
+from nelu_cli.networks import DeepAutoencoder, DeepConfig, ResidualBlock, deep
 from nelu_cli.networks.padding import pad_image, pad_rows
-from nelu_cli.networks.rows import Convolution, Down, Residual, Rise, RowNeLU, Strip, fork, through
+from nelu_cli.networks.rows import (
+    Convolution,
+    Down,
+    Queue,
+    Residual,
+    Rise,
+    RowNeLU,
+    Strip,
+    fork,
+    through,
+)
 from nelu_cli.operators import NeLU
 
 Layer = Callable[[Strip], Strip | None]
@@ -131,3 +141,27 @@ def test_padded_rows_are_rows_of_the_padded_picture(
     whole = pad_image(image, 0, 0, top, bottom)
     found = pad_rows(image, first, last, top, bottom)
     torch.testing.assert_close(found, whole[:, :, first + top : last + top])
+
+
+# What must never pass in silence
+
+
+def test_a_queue_that_runs_dry_raises() -> None:
+    queue = Queue(in_strips(feature_map(3), [0, 5, HEIGHT]))
+    assert sum(rows.shape[2] for rows in queue.take(7)) == 7
+    with pytest.raises(RuntimeError, match="more rows than there are"):
+        queue.take(HEIGHT)
+
+
+def test_rows_that_were_not_written_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("FEW_STRIPS", 1), ("DEEP_STRIP", 1), ("LEAST_ROWS", 4)):
+        monkeypatch.setattr(deep, name, size)
+    network = DeepAutoencoder(DeepConfig(widths=(4,), blocks=(0,))).eval()
+    heads = network._heads
+
+    def without_the_last(image: Tensor, below: int, right: int) -> Iterator[Strip]:
+        return (strip for strip in heads(image, below, right) if not strip.last)
+
+    monkeypatch.setattr(network, "_heads", without_the_last)
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"the strips end at row \d+ of 60"):
+        network(torch.rand(1, 1, 60, 8))
