@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nelu_cli.errors import (
     CheckpointError,
+    ClusterError,
     DatasetError,
     ImageError,
     NeluError,
@@ -19,6 +20,7 @@ from nelu_cli.errors import (
 __version__ = "0.1.0"
 __all__ = [
     "CheckpointError",
+    "ClusterError",
     "DatasetError",
     "ImageError",
     "Job",
