@@ -211,7 +211,7 @@ class _Run:
     def _runs(self, channels: int) -> int:
         """How many times the network is run for a tile."""
         turned = self.options.quality == "best" and not self.model.network.symmetric
-        groups = channels // self.model.channels
+        groups = max(1, channels // self.model.channels)
         return groups * (8 if turned else 1) * (1 if self.meter is None else 2)
 
     def clean_page(
