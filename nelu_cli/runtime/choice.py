@@ -26,7 +26,8 @@ WHITE: Final = 0.6
 """Agreement of the two models from which on noise counts as white.
 
 The cosine of the angle between what they take out is 0.17 to 0.38 for the 15 pictures of CC, 0.19
-to 0.53 for 24 held-out pictures without added noise, and 0.78 or more with white noise from σ = 5 up.
+to 0.53 for 24 held-out pictures without added noise, and 0.78 or more for these with white noise
+from σ = 5 up.
 """
 _SIDE: Final = 64  # of the crops
 _FAR: Final = 8  # pixels: the largest distance looked at
