@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-__all__ = ["FloatImage", "blur", "from_ycc", "jpeg_round_trip", "quantise", "resize", "to_ycc"]
+__all__ = ["FloatImage", "blur", "from_ycc", "jpeg_round_trip", "quantise", "to_ycc"]
 
 FloatImage = NDArray[np.float32]  # (H, W, C)
 
@@ -40,17 +40,6 @@ def blur(picture: FloatImage, sigma: float) -> FloatImage:
     taps /= taps.sum()
     rows = ndimage.correlate1d(picture, taps, axis=0, mode="mirror")
     return np.asarray(ndimage.correlate1d(rows, taps, axis=1, mode="mirror"), np.float32)
-
-
-def resize(picture: FloatImage, height: int, width: int) -> FloatImage:
-    """Bicubic, with antialiasing where it gets smaller."""
-    planes = [
-        Image.fromarray(np.ascontiguousarray(picture[..., c])).resize(
-            (width, height), Image.Resampling.BICUBIC
-        )
-        for c in range(picture.shape[-1])
-    ]
-    return np.stack([np.asarray(plane, np.float32) for plane in planes], axis=-1)
 
 
 def quantise(picture: FloatImage) -> NDArray[np.uint8]:
