@@ -81,6 +81,8 @@ def train(
     try:
         run = Run(config, network_config, out, data_dir, device)
         _train(run, resume, start_from, command, on_event, on_note)
+        if distributed:
+            dist.barrier()  # no process leaves while another is still at work
     finally:
         if distributed:
             dist.destroy_process_group()
