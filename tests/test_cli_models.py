@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,14 +46,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_list_says_size_data_noise_and_psnr(nelu: Nelu, folder: Path) -> None:
     status, out, err = nelu("models")
     assert (status, err) == (0, "")
-    heading, deep, paper = out.splitlines()
-    for title in ("model", "MB", "parameters", "channels", "trained on", "noise σ", "PSNR in dB"):
+    group, _, heading, deep, paper, _ = out.splitlines()
+    assert group == "For any picture:"
+    for title in ("model", "MB", "weights", "channels", "trained on", "noise", "PSNR in dB"):
         assert title in heading
     assert deep.startswith("small-deep ")
     assert paper.startswith("small-paper ")
     assert "1,510" in paper  # 2 · 10 · 75 weights and 10 τ
-    for text in ("cbsd432, [holiday] photos", "0-120", "15: 31.25 50: 26.50 (set12)"):
+    for text in ("cbsd432, [holiday] photos", "σ 0-120", "15: 31.25 50: 26.50 (set12)"):
         assert text in deep
+
+
+def test_models_of_one_noise_level_are_set_apart(nelu: Nelu, folder: Path) -> None:
+    """They harm pictures with less noise, so nobody should take them by mistake."""
+    config = DeepConfig(widths=(4, 6), blocks=(0, 0))
+    record = replace(RECORD, sigma="15")
+    checkpoints.save(folder / "only-15.safetensors", build(config).state_dict(), config, record)
+    _, out, _ = nelu("models")
+    any_picture, comparisons = out.split("Trained at one noise level, for comparisons with the ")
+    assert "only-15" not in any_picture
+    assert "only-15" in comparisons
+    assert "small-deep" not in comparisons
 
 
 def test_one_model_with_its_origin(nelu: Nelu, folder: Path) -> None:

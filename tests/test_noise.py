@@ -205,7 +205,7 @@ def test_the_camera_without_noise_gives_the_picture_back() -> None:
     picture = blur(soft_picture(), 2)
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        settings = replace(draw_camera(rng), shot=0.0, read=0.0, sharpening=0.0, softens=False)
+        settings = replace(draw_camera(rng), shot=0.0, read=0.0, sharpening=0.0)
         clean, noisy = camera(picture, settings, rng)
         np.testing.assert_allclose(noisy, clean, atol=1e-4)
         assert np.abs(clean - picture)[4:-4, 4:-4].mean() < 0.01
@@ -219,6 +219,49 @@ def test_shot_noise_grows_with_the_light_on_the_sensor() -> None:
         clean, noisy = camera(np.full((96, 96, 3), light, np.float32), settings, rng)
         spread.append(float((noisy - clean)[..., 1].std()))
     assert spread[1] / spread[0] == pytest.approx(2, rel=0.15)  # the root of 4
+
+
+@pytest.mark.parametrize("light", [0.01, 0.3, 0.97])
+@pytest.mark.parametrize("kind", ["camera", "correlated", "grain", "scan"])
+def test_the_target_is_the_mean_of_many_shots(kind: NoiseKind, light: float) -> None:
+    """Also where the tone curve or clipping makes the noise lopsided: nothing gets brighter."""
+    picture = np.full((64, 64, 3), light, np.float32)
+    shifts = []
+    for seed in range(32):
+        clean, noisy = draw_noise(picture, kind, np.random.default_rng(seed), level=8 / 255)
+        shifts.append(255 * float((noisy - clean).mean()))
+    assert abs(np.mean(shifts)) < 0.6  # of a deviation of 8
+
+
+def test_the_cameras_noise_reduction_spares_detail_and_the_noise_that_is_there() -> None:
+    """As on CC's Canon: twice the noise along edges, and the picture's edges stay sharp."""
+    picture = np.full((96, 96, 3), 0.3, np.float32)
+    picture[:, 48:] = 0.6
+    rng = np.random.default_rng(3)
+    flat = replace(
+        draw_camera(rng), shot=2e-4, read=0.0, luma_blur=1.2, sharpening=0.0, scale=1.0, gamma=2.0
+    )
+    spared = replace(flat, threshold=5.0)
+    blurred = replace(flat, threshold=1e9)
+    ratios, slopes = [], []
+    for settings in (spared, blurred):
+        clean, noisy = camera(picture, settings, np.random.default_rng(4))
+        noise = to_ycc(noisy - clean)[..., 0]
+        ratios.append(float(noise[:, 46:50].std() / noise[:, 60:90].std()))
+        slopes.append(float(np.abs(np.diff(clean[..., 1])).max()))
+    assert ratios[0] > 1.5 > ratios[1]
+    assert slopes[0] > 1.5 * slopes[1]
+
+
+def test_a_picture_made_smaller_keeps_its_size_here_and_its_noise_is_less_correlated() -> None:
+    found = []
+    for scale in (1.0, 0.6):
+        rng = np.random.default_rng(8)
+        settings = replace(draw_camera(rng), luma_blur=1.0, threshold=1e9, scale=scale)
+        clean, noisy = camera(soft_picture(), settings, rng)
+        assert clean.shape == soft_picture().shape
+        found.append(correlation(to_ycc(noisy - clean)[..., 0], 1))
+    assert found[1] < found[0] - 0.1
 
 
 @pytest.mark.parametrize("method", ["bilinear", "gradient-corrected", "edge-directed"])

@@ -9,6 +9,8 @@ import typer
 from nelu_cli.cli.plain import plain
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from nelu_cli.checkpoints import Header
 
 
@@ -32,18 +34,39 @@ def models(
         described = [_everything(header) for header in headers]
         typer.echo(json.dumps(described[0] if name else described, indent=2))
         return
-    table = Table(box=None, pad_edge=False, show_header=not name)
-    rows = [_summary(header) for header in headers]
+    console = stdout_console()
     if name:
-        for title, value in (rows[0] | _origin(headers[0])).items():
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for title, value in (_summary(headers[0]) | _origin(headers[0])).items():
             table.add_row(title, Text(plain(value)))
-    else:
-        for title in rows[0] if rows else ():
-            justify: Literal["left", "right"] = "right" if title in ("MB", "parameters") else "left"
-            table.add_column(title, justify=justify, no_wrap=title == "model", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(plain(value)) for value in row.values()))
-    stdout_console().print(table if rows else "No models are bundled.", soft_wrap=False)
+        console.print(table)
+        return
+    one_level = [header for header in headers if _knows_one_level(header)]
+    for title, group in (
+        ("For any picture:", [header for header in headers if header not in one_level]),
+        ("Trained at one noise level, for comparisons with the paper only:", one_level),
+    ):
+        if group:
+            console.print(f"{title}\n", _table([_summary(header) for header in group]), "")
+    if not headers:
+        console.print("No models are bundled.")
+
+
+def _knows_one_level(header: "Header") -> bool:
+    return header.record.noise == "white" and header.record.sigma.replace(".", "").isdigit()
+
+
+def _table(rows: list[dict[str, str]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for title in rows[0]:
+        justify: Literal["left", "right"] = "right" if title in ("MB", "weights") else "left"
+        table.add_column(title, justify=justify, no_wrap=title == "model", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(value)) for value in row.values()))
+    return table
 
 
 def _summary(header: "Header") -> dict[str, str]:
@@ -52,10 +75,10 @@ def _summary(header: "Header") -> dict[str, str]:
     return {
         "model": header.name,
         "MB": f"{header.path.stat().st_size / 1e6:.1f}",
-        "parameters": f"{header.parameters:,}",
+        "weights": f"{header.parameters:,}",
         "channels": str(header.config.channels),
-        "trained on": ", ".join(record.data),
-        "noise σ": record.sigma,
+        "trained on": ", ".join(dict.fromkeys(record.data)),
+        "noise": f"σ {record.sigma}" if record.noise == "white" else record.noise,
         "PSNR in dB": f"{measured} ({record.validated_on})" if measured else "",
     }
 

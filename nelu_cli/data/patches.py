@@ -25,7 +25,7 @@ LARGE = 500_000
 """Pictures with more pixels than this may be scaled down before a patch is cut."""
 MARGIN = 16
 """Pixels that patches with other than white noise are larger by, at first."""
-SOFT = (1.5, 3.0)
+SOFT = (1.5, 4.0)
 """How much softer than our training pictures a camera's full-size pictures are."""
 
 

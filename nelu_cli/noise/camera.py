@@ -7,7 +7,9 @@ three real cameras: luma 0.43–0.61 at distance 1, chroma 0.77–0.92), and a n
 white noise takes what it sees for detail.
 
 :func:`camera` undoes a picture's rendering, adds the sensor's noise and renders it again. Its
-target is the same rendering without noise and without JPEG, so that nothing is asked but denoising.
+target is the same rendering without noise and without JPEG, so that nothing is asked but denoising:
+the mean of many such shots. (That of one without noise is another: the tone curve and clipping make
+noise lopsided. A network that has to undo this brightens real pictures by up to 1 of 255.)
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from nelu_cli.noise.filters import FloatImage, blur, from_ycc, to_ycc
+from nelu_cli.noise.filters import FloatImage, blur, from_ycc, mean_over_noise, resize, to_ycc
 
 __all__ = ["Camera", "Demosaic", "camera", "demosaic", "draw_camera"]
 
@@ -25,6 +27,11 @@ Demosaic = Literal["bilinear", "gradient-corrected", "edge-directed"]
 
 _BAYER: Final = np.array([[0, 1], [1, 2]])  # red, green / green, blue; rolled for other phases
 _TENT: Final = np.array([0.5, 1, 0.5])
+_DETAIL: Final = 2.0
+_ENERGY: Final = 1.0
+_ENERGY_OF_NOISE: Final = 4.0
+"""Noise reduction takes for detail what a Gaussian of so many pixels blurs away, and measures its
+energy, and that of the noise, over Gaussians of so many."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +52,20 @@ class Camera:
     phase: tuple[int, int]
     """Rows and columns by which the mosaic red-green/green-blue is shifted."""
     demosaic: Demosaic
-    tail: float
-    """Noise reduction that takes out the small and leaves the large: n·|n|^tail, 0 for none."""
     luma_blur: float
     chroma_blur: tuple[float, float]
     """The camera's noise reduction: Gaussians, in pixels; chroma has a fine and a coarse one."""
+    threshold: float
+    """Noise reduction spares a place whose detail is this much stronger than the noise; small: it
+    spares much, infinite: it blurs everything alike."""
     luma_level: float
     """How much of the luma noise's deviation noise reduction leaves."""
     chroma_level: float
     """Deviation of the chroma noise that it leaves, relative to that of luma."""
-    softens: bool
-    """Whether noise reduction blurs the picture, too, or spares it (as edge-preserving ones do)."""
     sharpening: float
     sharpening_radius: float
+    scale: float
+    """Of the finished picture: 1 as the sensor has it, below 1 made smaller."""
 
 
 def draw_camera(rng: np.random.Generator) -> Camera:
@@ -82,14 +90,14 @@ def draw_camera(rng: np.random.Generator) -> Camera:
         toe=float(np.exp(rng.uniform(np.log(0.003), np.log(0.05)))),
         phase=(int(rng.integers(2)), int(rng.integers(2))),
         demosaic=methods[int(rng.integers(len(methods)))],
-        tail=float(rng.uniform(0.1, 1)) if rng.uniform() < 0.35 else 0.0,
-        luma_blur=float(rng.uniform(0.2, 0.95)) if rng.uniform() < 0.55 else 0.0,
+        luma_blur=float(rng.uniform(0.5, 1.2) if rng.uniform() < 0.85 else rng.uniform(0, 0.5)),
         chroma_blur=(float(rng.uniform(0.5, 1.6)), float(rng.uniform(1.2, 3.2))),
+        threshold=float(np.exp(rng.uniform(np.log(2), np.log(20)))),
         luma_level=float(rng.uniform(0.4, 1.2)),
         chroma_level=float(np.exp(rng.uniform(np.log(0.2), np.log(1.3)))),
-        softens=bool(rng.uniform() < 0.5),
         sharpening=float(rng.uniform(0, 0.8)) if rng.uniform() < 0.4 else 0.0,
         sharpening_radius=float(rng.uniform(0.6, 1.5)),
+        scale=float(rng.uniform(0.6, 1)) if rng.uniform() < 0.15 else 1.0,
     )
 
 
@@ -100,12 +108,19 @@ def camera(
 
     Returns the clean and the noisy picture, neither rounded nor compressed; clean within 0–1.
     """
+    height, width, _ = picture.shape
+    if settings.scale < 1:
+        picture = resize(picture, round(height / settings.scale), round(width / settings.scale))
     mosaic, sites = _expose(picture, settings)
     variance = settings.shot * mosaic + settings.read
     noise = rng.standard_normal(mosaic.shape, dtype=np.float32) * np.sqrt(variance)
-    clean = _develop(mosaic, sites, settings)
-    noise = _develop(mosaic + noise, sites, settings) - clean
-    return _finish(clean, noise, settings, rng)
+    seen, seen_noisy = (_develop(shot, sites, settings) for shot in (mosaic, mosaic + noise))
+    clean = mean_over_noise(lambda linear: _curved(linear, settings), seen, seen_noisy - seen)
+    noise = _curved(seen_noisy, settings) - clean
+    clean, noisy = _finish(clean, noise, settings, rng)
+    if settings.scale < 1:
+        clean, noisy = (resize(part, height, width) for part in (clean, noisy))
+    return np.clip(clean, 0, 1), noisy
 
 
 def _expose(picture: FloatImage, settings: Camera) -> tuple[FloatImage, NDArray[np.intp]]:
@@ -122,14 +137,19 @@ def _expose(picture: FloatImage, settings: Camera) -> tuple[FloatImage, NDArray[
 
 
 def _develop(mosaic: FloatImage, sites: NDArray[np.intp], settings: Camera) -> FloatImage:
-    """Demosaic, white balance, colour matrix, tone curve."""
+    """Demosaic, white balance, colour matrix."""
     seen = demosaic(mosaic, sites, settings.demosaic)
     colours = np.array(settings.matrix) * np.array(settings.white_balance) / settings.exposure
-    linear = np.clip(seen @ colours.T.astype(np.float32), 0, 1)
-    low, high = _curve_ends(settings)
-    curved = (linear + np.float32(settings.toe)) ** np.float32(1 / settings.gamma)
-    developed: FloatImage = (curved - np.float32(low)) / np.float32(high - low)
+    developed: FloatImage = seen @ colours.T.astype(np.float32)
     return developed
+
+
+def _curved(linear: FloatImage, settings: Camera) -> FloatImage:
+    """The tone curve."""
+    low, high = _curve_ends(settings)
+    curved = (np.clip(linear, 0, 1) + np.float32(settings.toe)) ** np.float32(1 / settings.gamma)
+    finished: FloatImage = (curved - np.float32(low)) / np.float32(high - low)
+    return finished
 
 
 def _curve_ends(settings: Camera) -> tuple[float, float]:
@@ -142,31 +162,52 @@ def _finish(
     clean: FloatImage, noise: FloatImage, settings: Camera, rng: np.random.Generator
 ) -> tuple[FloatImage, FloatImage]:
     """Noise reduction and sharpening."""
-    parts = to_ycc(noise)
-    luma, chroma = parts[..., :1], parts[..., 1:]
-    level = float(luma.std()) * settings.luma_level
-    if settings.tail:
-        spread = np.float32(float(luma.std()) + 1e-8)
-        luma = luma * np.abs(luma / spread) ** np.float32(settings.tail)
-        chroma = chroma * np.abs(luma / spread) ** np.float32(settings.tail / 2)
-    luma = blur(luma, settings.luma_blur)
-    fine, coarse = (blur(chroma, radius) for radius in settings.chroma_blur)
-    share = np.float32(rng.uniform())
-    chroma = _of_level(fine, 1) * share + _of_level(coarse, 1) * (1 - share)
-    luma, chroma = _of_level(luma, level), _of_level(chroma, level * settings.chroma_level)
-    if settings.softens:
-        parts = to_ycc(clean)
-        parts[..., :1] = blur(parts[..., :1], settings.luma_blur)
-        parts[..., 1:] = blur(parts[..., 1:], settings.chroma_blur[0])
-        clean = from_ycc(parts)
+    clean, noise = _reduce(to_ycc(clean), to_ycc(noise), settings, float(rng.uniform()))
     if settings.sharpening:
-        radius, amount = settings.sharpening_radius, np.float32(settings.sharpening)
-        luma = luma + amount * (luma - blur(luma, radius))
-        bright = clean @ np.array([0.299, 0.587, 0.114], np.float32)
-        edges = bright[..., None] - blur(bright[..., None], radius)
-        clean = clean + amount * edges
-    clean = np.clip(clean, 0, 1)
-    return clean, clean + from_ycc(np.concatenate([luma, chroma], -1))
+        for part in (clean, noise):
+            luma = part[..., :1]
+            fine = luma - blur(luma, settings.sharpening_radius)
+            part[..., :1] += np.float32(settings.sharpening) * fine
+    clean = np.clip(from_ycc(clean), 0, 1)
+    return clean, clean + from_ycc(noise)
+
+
+def _reduce(
+    clean: FloatImage, noise: FloatImage, settings: Camera, fine_share: float
+) -> tuple[FloatImage, FloatImage]:
+    """The camera's noise reduction, of luma and chroma (H, W, 3): blur, but not where detail is.
+
+    A place keeps the share k = A²/(A² + t²N²) of itself and is blurred by the rest: A is the energy
+    of its luma's detail, N that of the noise's, t the threshold. The camera sees A with the noise
+    in it, so that isolated dots and the noise along edges survive. The clean picture keeps what
+    the mean of many shots would: the same share of A + N, A without noise.
+    """
+    radius = settings.luma_blur
+    luma, grain = clean[..., :1], noise[..., :1]
+    detail, rough = luma - blur(luma, _DETAIL), grain - blur(grain, _DETAIL)
+    noise_energy = blur(np.square(rough), _ENERGY_OF_NOISE) + np.float32(1e-9)
+    allowed = np.float32(settings.threshold) * noise_energy
+    kept, kept_seen = (
+        np.square(energy) / (np.square(energy) + np.square(allowed))
+        for energy in (
+            blur(np.square(detail), _ENERGY) + noise_energy,
+            blur(np.square(detail + rough), _ENERGY),
+        )
+    )
+
+    chroma, blots = clean[..., 1:], noise[..., 1:]
+    fine, coarse = (blur(blots, radius) for radius in settings.chroma_blur)
+    share = np.float32(fine_share)
+    smooth_blots = _of_level(fine, 1) * share + _of_level(coarse, 1) * (1 - share)
+    blots = kept_seen * _of_level(blots, 1) + (1 - kept_seen) * smooth_blots
+    chroma = kept * chroma + (1 - kept) * blur(chroma, settings.chroma_blur[0])
+
+    level = float(grain.std()) * settings.luma_level
+    smooth = blur(luma, radius)
+    reduced = kept * luma + (1 - kept) * smooth
+    grain = kept_seen * (luma + grain) + (1 - kept_seen) * (smooth + blur(grain, radius)) - reduced
+    parts = _of_level(grain, level), _of_level(blots, level * settings.chroma_level)
+    return np.concatenate([reduced, chroma], -1), np.concatenate(parts, -1)
 
 
 def _of_level(noise: FloatImage, level: float) -> FloatImage:

@@ -4,6 +4,7 @@ All of them take and give pictures (H, W, C) of float32.
 """
 
 import io
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-__all__ = ["FloatImage", "blur", "from_ycc", "jpeg_round_trip", "quantise", "to_ycc"]
+__all__ = [
+    "FloatImage",
+    "blur",
+    "from_ycc",
+    "jpeg_round_trip",
+    "mean_over_noise",
+    "quantise",
+    "resize",
+    "to_ycc",
+]
 
 FloatImage = NDArray[np.float32]  # (H, W, C)
 
@@ -19,6 +29,9 @@ _YCC: Final = np.array(  # JPEG's luma and two chromas, without offsets
     [[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]], np.float32
 )
 _RGB: Final = np.linalg.inv(_YCC).astype(np.float32)
+_POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
+_HERMITE: Final = (_POINTS, _WEIGHTS / _WEIGHTS.sum())
+_AROUND: Final = 4.0  # pixels
 
 
 def to_ycc(picture: FloatImage) -> FloatImage:
@@ -40,6 +53,31 @@ def blur(picture: FloatImage, sigma: float) -> FloatImage:
     taps /= taps.sum()
     rows = ndimage.correlate1d(picture, taps, axis=0, mode="mirror")
     return np.asarray(ndimage.correlate1d(rows, taps, axis=1, mode="mirror"), np.float32)
+
+
+def mean_over_noise(
+    of: Callable[[FloatImage], FloatImage], clean: FloatImage, noise: FloatImage
+) -> FloatImage:
+    """E of(clean + n) for Gaussian n as strong, at each place, as ``noise`` is around it.
+
+    By the Gauss–Hermite rule with five points.
+    """
+    deviation = np.sqrt(blur(np.square(noise), _AROUND))
+    total = np.zeros_like(clean)
+    for point, weight in zip(*_HERMITE, strict=True):
+        total += np.float32(weight) * of(clean + np.float32(point) * deviation)
+    return total
+
+
+def resize(picture: FloatImage, height: int, width: int) -> FloatImage:
+    """Bicubic, with antialiasing where it gets smaller."""
+    planes = [
+        Image.fromarray(np.ascontiguousarray(picture[..., c])).resize(
+            (width, height), Image.Resampling.BICUBIC
+        )
+        for c in range(picture.shape[-1])
+    ]
+    return np.stack([np.asarray(plane, np.float32) for plane in planes], axis=-1)
 
 
 def quantise(picture: FloatImage) -> NDArray[np.uint8]:

@@ -8,7 +8,14 @@ import numpy as np
 
 from nelu_cli.errors import DatasetError
 from nelu_cli.noise.camera import camera, draw_camera
-from nelu_cli.noise.filters import FloatImage, blur, from_ycc, jpeg_round_trip, quantise
+from nelu_cli.noise.filters import (
+    FloatImage,
+    blur,
+    from_ycc,
+    jpeg_round_trip,
+    mean_over_noise,
+    quantise,
+)
 
 __all__ = ["DRAWN", "NoiseKind", "NoisyPair", "add_noise", "draw_noise", "noise_seed"]
 
@@ -86,14 +93,15 @@ def draw_noise(
         noise = pair.noisy - pair.clean
         factor = np.float32(level / (float(noise.std()) + 1e-8))
         pair = NoisyPair(pair.clean, pair.clean + noise * factor)
+    clean = mean_over_noise(lambda shot: np.clip(shot, 0, 1), pair.clean, pair.noisy - pair.clean)
     compressed = {"jpeg": 1.0, "scan": 1.0, "camera": 0.7}.get(kind, 0.4)
     noisy = quantise(pair.noisy)
     if rng.uniform() < compressed:
         lowest = 20 if kind == "jpeg" else 60
         quality = 99 - int((99 - lowest) * rng.uniform() ** (1 if kind == "jpeg" else 2))
         subsampling = ("4:4:4", "4:2:2", "4:2:0")[int(rng.integers(3))]
-        return NoisyPair(pair.clean, jpeg_round_trip(noisy, quality, subsampling))
-    return NoisyPair(pair.clean, noisy.astype(np.float32) / np.float32(255))
+        return NoisyPair(clean, jpeg_round_trip(noisy, quality, subsampling))
+    return NoisyPair(clean, noisy.astype(np.float32) / np.float32(255))
 
 
 def _drawn_at(
