@@ -30,7 +30,7 @@ _YCC: Final = np.array(  # JPEG's luma and two chromas, without offsets
 )
 _RGB: Final = np.linalg.inv(_YCC).astype(np.float32)
 _POINTS, _WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-_HERMITE: Final = (_POINTS, _WEIGHTS / _WEIGHTS.sum())
+_HERMITE: Final = (_POINTS.astype(np.float32), (_WEIGHTS / _WEIGHTS.sum()).astype(np.float32))
 _AROUND: Final = 4.0  # pixels
 
 
@@ -65,7 +65,7 @@ def mean_over_noise(
     deviation = np.sqrt(blur(np.square(noise), _AROUND))
     total = np.zeros_like(clean)
     for point, weight in zip(*_HERMITE, strict=True):
-        total += np.float32(weight) * of(clean + np.float32(point) * deviation)
+        total += weight * of(clean + point * deviation)
     return total
 
 
