@@ -65,7 +65,7 @@ def mean_over_noise(
     deviation = np.sqrt(blur(np.square(noise), _AROUND))
     total = np.zeros_like(clean)
     for point, weight in zip(*_HERMITE, strict=True):
-        total += weight * of(clean + point * deviation)
+        total += weight * of(np.asarray(clean + point * deviation, np.float32))
     return total
 
 
