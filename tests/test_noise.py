@@ -233,31 +233,27 @@ def test_the_target_is_the_mean_of_many_shots(kind: NoiseKind, light: float) -> 
     assert abs(np.mean(shifts)) < 0.6  # of a deviation of 8
 
 
-def test_the_cameras_noise_reduction_spares_detail_and_the_noise_that_is_there() -> None:
-    """As on CC's Canon: twice the noise along edges, and the picture's edges stay sharp."""
+def test_the_cameras_noise_reduction_leaves_the_noise_along_edges() -> None:
+    """On CC's Canon there is twice as much of it as in flat places."""
     picture = np.full((96, 96, 3), 0.3, np.float32)
     picture[:, 48:] = 0.6
-    rng = np.random.default_rng(3)
-    flat = replace(
-        draw_camera(rng), shot=2e-4, read=0.0, luma_blur=1.2, sharpening=0.0, scale=1.0, gamma=2.0
+    drawn = replace(
+        draw_camera(np.random.default_rng(3)), shot=2e-4, read=0.0, sharpening=0.0, gamma=2.0
     )
-    spared = replace(flat, threshold=5.0)
-    blurred = replace(flat, threshold=1e9)
-    ratios, slopes = [], []
-    for settings in (spared, blurred):
+    ratios = []
+    for floor in (0.2, 1.0):
+        settings = replace(drawn, threshold=3.0, floor=floor, scale=1.0)
         clean, noisy = camera(picture, settings, np.random.default_rng(4))
         noise = to_ycc(noisy - clean)[..., 0]
         ratios.append(float(noise[:, 46:50].std() / noise[:, 60:90].std()))
-        slopes.append(float(np.abs(np.diff(clean[..., 1])).max()))
-    assert ratios[0] > 1.5 > ratios[1]
-    assert slopes[0] > 1.5 * slopes[1]
+    assert ratios[0] > 2 > 1.3 > ratios[1]
 
 
 def test_a_picture_made_smaller_keeps_its_size_here_and_its_noise_is_less_correlated() -> None:
     found = []
     for scale in (1.0, 0.6):
         rng = np.random.default_rng(8)
-        settings = replace(draw_camera(rng), luma_blur=1.0, threshold=1e9, scale=scale)
+        settings = replace(draw_camera(rng), luma_blur=1.0, floor=1.0, scale=scale)
         clean, noisy = camera(soft_picture(), settings, rng)
         assert clean.shape == soft_picture().shape
         found.append(correlation(to_ycc(noisy - clean)[..., 0], 1))

@@ -31,7 +31,7 @@ _DETAIL: Final = 2.0
 _ENERGY: Final = 1.0
 _ENERGY_OF_NOISE: Final = 4.0
 """Noise reduction takes for detail what a Gaussian of so many pixels blurs away, and measures its
-energy, and that of the noise, over Gaussians of so many."""
+energy and that of the noise over Gaussians of so many."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Camera:
     luma_blur: float
     chroma_blur: tuple[float, float]
     """The camera's noise reduction: Gaussians, in pixels; chroma has a fine and a coarse one."""
+    floor: float
+    """How much noise remains, at least, where the camera sees no detail."""
     threshold: float
-    """Noise reduction spares a place whose detail is this much stronger than the noise; small: it
-    spares much, infinite: it blurs everything alike."""
+    """How much stronger than the noise's own energy detail must be to be spared."""
     luma_level: float
     """How much of the luma noise's deviation noise reduction leaves."""
     chroma_level: float
@@ -90,9 +91,10 @@ def draw_camera(rng: np.random.Generator) -> Camera:
         toe=float(np.exp(rng.uniform(np.log(0.003), np.log(0.05)))),
         phase=(int(rng.integers(2)), int(rng.integers(2))),
         demosaic=methods[int(rng.integers(len(methods)))],
-        luma_blur=float(rng.uniform(0.5, 1.2) if rng.uniform() < 0.85 else rng.uniform(0, 0.5)),
+        luma_blur=float(rng.uniform(0.4, 0.9) if rng.uniform() < 0.85 else rng.uniform(0, 0.4)),
         chroma_blur=(float(rng.uniform(0.5, 1.6)), float(rng.uniform(1.2, 3.2))),
-        threshold=float(np.exp(rng.uniform(np.log(2), np.log(20)))),
+        floor=float(rng.uniform(0.15, 0.7)) if rng.uniform() < 0.6 else 1.0,
+        threshold=float(np.exp(rng.uniform(np.log(0.8), np.log(5)))),
         luma_level=float(rng.uniform(0.4, 1.2)),
         chroma_level=float(np.exp(rng.uniform(np.log(0.2), np.log(1.3)))),
         sharpening=float(rng.uniform(0, 0.8)) if rng.uniform() < 0.4 else 0.0,
@@ -175,39 +177,32 @@ def _finish(
 def _reduce(
     clean: FloatImage, noise: FloatImage, settings: Camera, fine_share: float
 ) -> tuple[FloatImage, FloatImage]:
-    """The camera's noise reduction, of luma and chroma (H, W, 3): blur, but not where detail is.
+    """The camera's noise reduction, of luma and chroma (H, W, 3).
 
-    A place keeps the share k = A²/(A² + t²N²) of itself and is blurred by the rest: A is the energy
-    of its luma's detail, N that of the noise's, t the threshold. The camera sees A with the noise
-    in it, so that isolated dots and the noise along edges survive. The clean picture keeps what
-    the mean of many shots would: the same share of A + N, A without noise.
+    Both are blurred. Then noise is taken out where the camera sees no detail: of it remains the
+    share f + (1 − f)·A²/(A² + t²N²), where A is the energy of the luma's detail, N that of the
+    noise's, f the floor and t the threshold. As A has the noise in it, isolated dots survive, and
+    so does the noise along edges.
     """
-    radius = settings.luma_blur
-    luma, grain = clean[..., :1], noise[..., :1]
-    detail, rough = luma - blur(luma, _DETAIL), grain - blur(grain, _DETAIL)
-    noise_energy = blur(np.square(rough), _ENERGY_OF_NOISE) + np.float32(1e-9)
-    allowed = np.float32(settings.threshold) * noise_energy
-    kept, kept_seen = (
-        np.square(energy) / (np.square(energy) + np.square(allowed))
-        for energy in (
-            blur(np.square(detail), _ENERGY) + noise_energy,
-            blur(np.square(detail + rough), _ENERGY),
-        )
-    )
-
+    luma, grain = (blur(part[..., :1], settings.luma_blur) for part in (clean, noise))
     chroma, blots = clean[..., 1:], noise[..., 1:]
     fine, coarse = (blur(blots, radius) for radius in settings.chroma_blur)
     share = np.float32(fine_share)
-    smooth_blots = _of_level(fine, 1) * share + _of_level(coarse, 1) * (1 - share)
-    blots = kept_seen * _of_level(blots, 1) + (1 - kept_seen) * smooth_blots
-    chroma = kept * chroma + (1 - kept) * blur(chroma, settings.chroma_blur[0])
+    blots = _of_level(fine, 1) * share + _of_level(coarse, 1) * (1 - share)
+    chroma = blur(chroma, settings.chroma_blur[0])
 
-    level = float(grain.std()) * settings.luma_level
-    smooth = blur(luma, radius)
-    reduced = kept * luma + (1 - kept) * smooth
-    grain = kept_seen * (luma + grain) + (1 - kept_seen) * (smooth + blur(grain, radius)) - reduced
+    level = float(noise[..., 0].std()) * settings.luma_level
+    if settings.floor < 1:
+        rough = grain - blur(grain, _DETAIL)
+        detail = luma - blur(luma, _DETAIL) + rough
+        allowed = settings.threshold * blur(np.square(rough), _ENERGY_OF_NOISE) + 1e-9
+        seen = np.square(blur(np.square(detail), _ENERGY))
+        kept = np.asarray(
+            settings.floor + (1 - settings.floor) * seen / (seen + np.square(allowed)), np.float32
+        )
+        grain, blots = grain * kept, blots * kept
     parts = _of_level(grain, level), _of_level(blots, level * settings.chroma_level)
-    return np.concatenate([reduced, chroma], -1), np.concatenate(parts, -1)
+    return np.concatenate([luma, chroma], -1), np.concatenate(parts, -1)
 
 
 def _of_level(noise: FloatImage, level: float) -> FloatImage:

@@ -10,7 +10,7 @@ from nelu_cli.noise.kinds import DRAWN, NoiseKind
 
 __all__ = ["PHOTO", "WHITE", "NoiseMix"]
 
-PHOTO = "camera=56,correlated=14,grain=5,scan=3,jpeg=4,white=18"
+PHOTO = "camera=62,correlated=13,grain=5,scan=3,jpeg=5,white=12"
 """What photographs and scans hold; "photo" stands for it."""
 
 
