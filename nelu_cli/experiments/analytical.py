@@ -8,20 +8,22 @@ from torch import Generator, Tensor
 
 from nelu_cli.experiments.claims import MARKS, claim
 from nelu_cli.experiments.model import (
+    EXACT,
+    SHRINKS,
     SIGMA_LABEL,
-    SIGMAS,
-    check_trials,
+    SOFT,
+    SignalsConfig,
     cosparse_signals,
     gaussian_transform,
     log_grid,
     nelu_each,
     pivotal_lam,
     slope,
+    sweep,
 )
 from nelu_cli.experiments.results import (
     Advance,
     Claim,
-    Config,
     Curves,
     Experiment,
     Panel,
@@ -30,14 +32,12 @@ from nelu_cli.experiments.results import (
     silent,
     span,
 )
-from nelu_cli.operators import algorithm_1, nelu, soft_threshold
+from nelu_cli.operators import algorithm_1, soft_threshold
 
 __all__ = ["EXPERIMENTS", "AnalyticalConfig", "BoundConfig", "analytical", "bound"]
 
 
-def draw(
-    config: "AnalyticalConfig | BoundConfig", generator: Generator
-) -> tuple[Tensor, Tensor, Tensor]:
+def draw(config: SignalsConfig, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """W (d, d), z* and ξ (levels, trials, d): signals as the paper cites, then ‖z*‖₂ = √nonzeros.
 
     The last makes noise levels comparable: a Gaussian W is badly conditioned, so that Wx of an x of
@@ -81,19 +81,11 @@ def agreement(code: Tensor, exact: Tensor, coeffs: Tensor) -> Claim:
 
 
 @dataclass(frozen=True)
-class AnalyticalConfig(Config):
-    """``trials`` realisations at each level; λ swept over ``grid`` values for each algorithm."""
+class AnalyticalConfig(SignalsConfig):
+    """λ is swept over ``grid`` values for each algorithm."""
 
-    trials: int = 1000
-    d: int = 100
-    nonzeros: int = 5
-    sigmas: tuple[float, ...] = SIGMAS
     grid: int = 400
     compared: int = 20  # trials of each level that Algorithm 1 solves too
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_trials(self.trials)
 
     @classmethod
     def quick(cls) -> Self:
@@ -122,17 +114,12 @@ def analytical(config: AnalyticalConfig, advance: Advance = silent) -> Curves:
 
     soft_grid = log_grid(*SOFT_RANGE, config.grid)
     nelu_grid = log_grid(*NELU_RANGE, config.grid)
-    step = 0.5 / config.grid
 
-    def squared_errors(code: Tensor) -> Tensor:
-        advance(step)
-        return (code - truth).square().sum(-1)
+    def errors_of(name: str, grid: list[float]) -> Tensor:
+        return sweep(coeffs, truth, SHRINKS[name], grid, lambda: advance(0.5 / config.grid))
 
-    # (grid, levels, trials); one λ at a time, every realisation at once
-    soft_errors = torch.stack([squared_errors(soft_threshold(coeffs, lam)) for lam in soft_grid])
-    nelu_errors = torch.stack([squared_errors(nelu(coeffs, lam, dim=-1)) for lam in nelu_grid])
-    soft_best, soft_spread = _oracle(soft_grid, soft_errors, generator)
-    nelu_best, nelu_spread = _oracle(nelu_grid, nelu_errors, generator)
+    soft_best, soft_spread = _oracle(soft_grid, errors_of(SOFT, soft_grid), generator)
+    nelu_best, nelu_spread = _oracle(nelu_grid, errors_of(EXACT, nelu_grid), generator)
     theory = pivotal_lam(noise) / 2  # (levels, trials)
 
     labels = ("soft threshold, oracle λ", "NeLU, oracle λ", "NeLU, theoretical λ")
@@ -236,17 +223,10 @@ def _analytical_claims(
 
 
 @dataclass(frozen=True)
-class BoundConfig(Config):
-    """``trials`` realisations at each level; the paper has 20."""
+class BoundConfig(SignalsConfig):
+    """As many trials as in the paper."""
 
     trials: int = 20
-    d: int = 100
-    nonzeros: int = 5
-    sigmas: tuple[float, ...] = SIGMAS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_trials(self.trials)
 
 
 def bound(config: BoundConfig, advance: Advance = silent) -> Curves:

@@ -8,19 +8,15 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
-from nelu_cli.errors import UsageError
 from nelu_cli.experiments.model import (
-    SIGMAS,
+    SignalsConfig,
     condition,
     conditioned_transform,
     cosparse_signals,
     gaussian_transform,
     sparse_codes,
 )
-from nelu_cli.experiments.results import (
-    Advance,
-    Config,
-)
+from nelu_cli.experiments.results import Advance
 from nelu_cli.operators import AcceleratedNeLU, NeLU, soft_threshold
 
 __all__ = [
@@ -43,25 +39,17 @@ SOFT, UNROLLED, EXACT = "soft threshold", "NeLU, Algorithm 2", "NeLU, exact"
 
 
 @dataclass(frozen=True)
-class TrainableConfig(Config):
+class TrainableConfig(SignalsConfig):
     """``trials`` test realisations at each level; the paper has 2048."""
 
     trials: int = 2048
-    d: int = 100
-    nonzeros: int = 5
     trained_sigma: float = 0.1
-    sigmas: tuple[float, ...] = SIGMAS
     conditions: tuple[float, ...] = (GAUSSIAN, 1.0)
     """Condition numbers κ of W; infinity stands for the paper's Gaussian W."""
     steps: int = 1500
     batch: int = 128
     learning_rate: float = 1e-2
     iterations: int = 10  # N of Algorithm 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.trials < 2:
-            raise UsageError("--trials must be at least 2: standard errors need it")
 
 
 class SoftThreshold(nn.Module):

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from nelu_cli.experiments.claims import claim
-from nelu_cli.experiments.model import check_trials
+from nelu_cli.experiments.model import TrialsConfig
 from nelu_cli.experiments.results import (
     Advance,
-    Config,
     Curves,
     Experiment,
     Panel,
@@ -25,17 +24,13 @@ NAMES = ("C₁", "C₂", "C₃", "A")
 
 
 @dataclass(frozen=True)
-class LemmaConfig(Config):
+class LemmaConfig(TrialsConfig):
     """``trials`` draws of noise for each n; W is (2n, n) with unit rows."""
 
     trials: int = 4000
     sizes: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     a: float = 3.2  # a little above 2√2, where the lemma begins
     sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_trials(self.trials)
 
     @classmethod
     def quick(cls) -> Self:

@@ -5,17 +5,25 @@ and y = x + ξ with Gaussian ξ, so Wy = z* + e with e = Wξ. Everything is floa
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
 from nelu_cli.errors import UsageError
-from nelu_cli.operators import soft_threshold
+from nelu_cli.experiments.results import Config
+from nelu_cli.operators import nelu, soft_threshold
 
 __all__ = [
+    "EXACT",
+    "SHRINKS",
     "SIGMAS",
     "SIGMA_LABEL",
-    "check_trials",
+    "SOFT",
+    "Shrink",
+    "SignalsConfig",
+    "TrialsConfig",
     "condition",
     "conditioned_transform",
     "cosparse_signals",
@@ -26,6 +34,7 @@ __all__ = [
     "pivotal_lam",
     "slope",
     "sparse_codes",
+    "sweep",
 ]
 
 SIGMAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
@@ -33,6 +42,34 @@ SIGMAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 root mean square of 1."""
 
 SIGMA_LABEL = "noise level σ"
+
+SOFT, EXACT = "soft threshold", "NeLU"
+Shrink = Callable[[Tensor, float], Tensor]
+SHRINKS: dict[str, Shrink] = {
+    SOFT: soft_threshold,
+    EXACT: lambda coeffs, lam: nelu(coeffs, lam, dim=-1),
+}
+
+
+@dataclass(frozen=True)
+class TrialsConfig(Config):
+    """An experiment that is repeated with other draws."""
+
+    trials: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trials < 2:
+            raise UsageError("--trials must be at least 2: standard errors need it")
+
+
+@dataclass(frozen=True)
+class SignalsConfig(TrialsConfig):
+    """``trials`` realisations of signals of the transform model at each noise level."""
+
+    d: int = 100
+    nonzeros: int = 5
+    sigmas: tuple[float, ...] = SIGMAS
 
 
 def gaussian_transform(d: int, generator: Generator) -> Tensor:
@@ -131,6 +168,15 @@ def slope(sigma: Tensor, lam: Tensor) -> float:
     return float((x @ lam.log()) / (x @ x))
 
 
-def check_trials(trials: int) -> None:
-    if trials < 2:
-        raise UsageError("--trials must be at least 2: standard errors need it")
+def sweep(
+    coeffs: Tensor, truth: Tensor, shrink: Shrink, lams: list[float], tried: Callable[[], None]
+) -> Tensor:
+    """‖ẑ − z*‖₂² for every λ, (λ, levels, trials), of coefficients (levels, trials, d).
+
+    One λ at a time, every realisation at once; ``tried`` is called after each.
+    """
+    errors = []
+    for lam in lams:
+        errors.append((shrink(coeffs, lam) - truth).square().sum(-1))
+        tried()
+    return torch.stack(errors)

@@ -15,18 +15,21 @@ from torch import Generator, Tensor
 from nelu_cli.errors import UsageError
 from nelu_cli.experiments.claims import MARKS, claim
 from nelu_cli.experiments.model import (
+    EXACT,
+    SHRINKS,
     SIGMA_LABEL,
-    SIGMAS,
-    check_trials,
+    SOFT,
+    Shrink,
+    SignalsConfig,
     hadamard,
     log_grid,
     slope,
     sparse_codes,
+    sweep,
 )
 from nelu_cli.experiments.results import (
     Advance,
     Claim,
-    Config,
     Curves,
     Experiment,
     Panel,
@@ -35,31 +38,26 @@ from nelu_cli.experiments.results import (
     silent,
     span,
 )
-from nelu_cli.operators import nelu, soft_threshold
 
 __all__ = ["EXPERIMENTS", "PursuitConfig", "layered_pursuit", "second_dictionary"]
 
 Kind = Literal["orthogonal", "coherent"]
 KINDS: tuple[Kind, ...] = ("orthogonal", "coherent")
-Shrink = Callable[[Tensor, float], Tensor]
-SOFT, EXACT = "soft threshold", "NeLU"
 RANGES = {SOFT: (5e-3, 5.0), EXACT: (0.03, 1.0)}  # of λ
 ATOM = 4  # non-zeros of an atom of D₂
 
 
 @dataclass(frozen=True)
-class PursuitConfig(Config):
-    """``trials`` realisations at each level, λ of each layer swept over ``grid`` values."""
+class PursuitConfig(SignalsConfig):
+    """λ of each layer is swept over ``grid`` values."""
 
     trials: int = 500
     d: int = 256
     nonzeros: int = 4
-    sigmas: tuple[float, ...] = SIGMAS
     grid: int = 80
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_trials(self.trials)
         if self.d % ATOM:
             raise UsageError(f"the layered pursuit needs a multiple of {ATOM} entries")
 
@@ -80,14 +78,11 @@ def second_dictionary(kind: Kind, d: int, generator: Generator) -> Tensor:
 
 
 def _best(
-    coeffs: Tensor, truth: Tensor, shrink: Shrink, lams: list[float], advance: Callable[[], None]
+    coeffs: Tensor, truth: Tensor, shrink: Shrink, lams: list[float], tried: Callable[[], None]
 ) -> tuple[Tensor, Tensor]:
     """The λ of least mean squared error at each level, and the codes that it gives."""
-    errors = []
-    for lam in lams:
-        errors.append((shrink(coeffs, lam) - truth).square().sum(-1).mean(-1))
-        advance()
-    best = [lams[int(k)] for k in torch.stack(errors).argmin(0)]
+    errors = sweep(coeffs, truth, shrink, lams, tried).mean(-1)
+    best = [lams[int(k)] for k in errors.argmin(0)]
     codes = [shrink(level, lam) for level, lam in zip(coeffs, best, strict=True)]
     return torch.tensor(best, dtype=torch.float64), torch.stack(codes)
 
@@ -112,7 +107,7 @@ def layered_pursuit(config: PursuitConfig, advance: Advance = silent) -> Curves:
         noise = torch.randn(shape, generator=generator, dtype=torch.float64)
         first = middle + sigma[:, None, None] * noise  # D₁ᵀy: D₁ is orthogonal, e as white as ξ
         curves: dict[str, list[Series]] = {"1": [], "2": [], "error": []}
-        for name, shrink in _SHRINKS.items():
+        for name, shrink in SHRINKS.items():
             lams = log_grid(*RANGES[name], config.grid)
             lam_1, found = _best(first, middle, shrink, lams, lambda: advance(share))
             lam_2, code = _best(found @ dictionary, deep, shrink, lams, lambda: advance(share))
@@ -144,12 +139,6 @@ def layered_pursuit(config: PursuitConfig, advance: Advance = silent) -> Curves:
             )
         )
     return Curves("sigma", tuple(panels), tuple(claims))
-
-
-_SHRINKS: dict[str, Shrink] = {
-    SOFT: soft_threshold,
-    EXACT: lambda coeffs, lam: nelu(coeffs, lam, dim=-1),
-}
 
 
 def _pivotal(layer: str, kind: Kind, sigma: Tensor, lam: Tensor, soft: Series) -> Claim:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from nelu_cli.errors import UsageError
 from nelu_cli.experiments.claims import MARKS, claim
 from nelu_cli.experiments.model import (
-    check_trials,
+    TrialsConfig,
     gaussian_transform,
     hadamard,
     nelu_each,
@@ -20,7 +20,6 @@ from nelu_cli.experiments.model import (
 from nelu_cli.experiments.results import (
     Advance,
     Claim,
-    Config,
     Curves,
     Experiment,
     Panel,
@@ -34,7 +33,7 @@ __all__ = ["EXPERIMENTS", "SupportConfig", "support"]
 
 
 @dataclass(frozen=True)
-class SupportConfig(Config):
+class SupportConfig(TrialsConfig):
     """``trials`` realisations, each at every ratio of |z*_j| (equal for all j ∈ S) to σ."""
 
     trials: int = 500
@@ -48,7 +47,6 @@ class SupportConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_trials(self.trials)
         if self.synthesis_n & (self.synthesis_n - 1):
             raise UsageError("the synthesis model needs a power of two")
 
