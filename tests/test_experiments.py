@@ -152,7 +152,7 @@ def test_a_sweep_gives_the_error_of_every_lam() -> None:
         errors = model.sweep(coeffs, truth, shrink, [0.1, 9.0], lambda: tried.append(None))
         assert errors.shape == (2, 2, 3)
         torch.testing.assert_close(errors[1], truth.square().sum(-1))  # all is shrunk to 0
-        assert (errors[0] < errors[1]).all()
+        assert errors[0].mean() < errors[1].mean()
     assert len(tried) == 4
 
 

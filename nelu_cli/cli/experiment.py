@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nelu_cli.experiments.results import Experiment, Result
 
 TABLE_IMAGES_IN_ALL = 16
-"""``all`` has half an hour; the whole of bsd68 alone takes most of it."""
+"""``all`` has forty minutes on two cores; the whole of bsd68 alone would take most of it."""
 
 OPTION_OF = {"sigma255": "sigma"}  # where a field of a config and its option differ in name
 

@@ -13,18 +13,18 @@ Proximal = Literal["relu", "soft"]
 
 def soft_threshold(u: Tensor, threshold: float | Tensor) -> Tensor:
     """Solve min_z ½‖z − u‖₂² + threshold·‖z‖₁: move every entry towards 0, stopping there."""
-    return u.sign() * (u.abs() - threshold).clamp(min=0)
+    return F.relu(u - threshold) - F.relu(-u - threshold)
 
 
 def _shrink(u: Tensor, threshold: float | Tensor, proximal: Proximal) -> Tensor:
     return F.relu(u - threshold) if proximal == "relu" else soft_threshold(u, threshold)
 
 
-def _unit(residual: Tensor, dim: int | None) -> Tensor:
-    """residual / ‖residual‖₂, and 0 for a zero residual (a subgradient of the norm there)."""
+def _norm(residual: Tensor, dim: int | None) -> Tensor:
+    """‖residual‖₂, and 1 for a zero residual: 0/1 = 0 is a subgradient of the norm there."""
     over = dim if dim is not None else tuple(range(1, residual.ndim))
     norm = torch.linalg.vector_norm(residual, dim=over, keepdim=True)
-    return residual / torch.where(norm > 0, norm, 1.0)
+    return torch.where(norm > 0, norm, 1.0)
 
 
 def algorithm_1(
@@ -52,7 +52,8 @@ def algorithm_1(
     smallest_move = tolerance * u.abs().max()
     for _ in range(max_steps):
         previous = z
-        z = _shrink(z - step_size * _unit(z - u, dim), step_size * lam, proximal)
+        residual = z - u
+        z = _shrink(z - residual * (step_size / _norm(residual, dim)), step_size * lam, proximal)
         if (z - previous).abs().max() <= smallest_move:
             break
     return z
@@ -86,6 +87,8 @@ def algorithm_2(
     """
     z = v = torch.zeros_like(u)
     for _ in range(steps):
-        v = momentum * v - step_size * _unit(z + momentum * v - u, dim)
+        drift = momentum * v
+        residual = z + drift - u
+        v = drift - residual * (step_size / _norm(residual, dim))
         z = _shrink(z + v, step_size * lam, proximal)
     return z
