@@ -28,6 +28,7 @@ from nelu_cli.operators import (
     nelu,
     soft_threshold,
 )
+from nelu_cli.operators.exact import shrink
 from nelu_cli.operators.window import WINDOW_FLOOR
 
 cvxpy: Any = importlib.import_module("cvxpy")  # its type hints are incomplete
@@ -878,3 +879,14 @@ def test_a_compiled_network_gives_the_same(layer: nn.Module) -> None:
         gradients, torch.autograd.grad(network(x).sum(), list(network.parameters())), strict=True
     ):
         torch.testing.assert_close(found, right)
+
+
+def test_what_bfloat16_codes_lose_is_the_value_cut_off_at_the_threshold() -> None:
+    torch.manual_seed(1)
+    u = torch.cat([torch.randn(50, 8), torch.zeros(1, 8), torch.full((1, 8), -1e38)]).bfloat16()
+    energy = torch.rand(52)
+    lam = torch.rand(8) + 0.1
+    result = torch.empty_like(u)
+    shrink(u, lam, energy, result, removed=True)
+    threshold = (energy.sqrt()[:, None] * lam).bfloat16()
+    assert torch.equal(result, torch.clamp(u, -threshold, threshold))

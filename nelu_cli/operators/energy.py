@@ -40,7 +40,7 @@ def pieces(vectors: Tensor) -> list[tuple[int | slice, slice]]:
 
 def squared_norms(u: Tensor, dtype: torch.dtype) -> Tensor:
     """‖u‖² of vectors (…, d), summed in ``dtype``."""
-    norms: Tensor = torch.linalg.vector_norm(u.to(dtype), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(u, dim=-1, dtype=dtype)
     return norms.square_()
 
 
