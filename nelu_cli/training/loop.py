@@ -1,5 +1,6 @@
 """The training loop: steps, events, saving; it goes on after a stop."""
 
+import importlib
 import json
 import os
 import time
@@ -77,13 +78,17 @@ def train(
         if device.type == "cuda":
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
+        # Imported later, as torch does by itself, its functions would own the group as a default
+        # argument until Python ends, see Run.leave_group.
+        importlib.import_module("torch.distributed.nn.functional")
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    run = None
     try:
         run = Run(config, network_config, out, data_dir, device)
         _train(run, resume, start_from, command, on_event, on_note)
-        if distributed:
-            dist.barrier()  # no process leaves while another is still at work
     finally:
+        if run is not None:
+            run.leave_group()
         if distributed:
             dist.destroy_process_group()
 

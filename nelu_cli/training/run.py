@@ -1,5 +1,6 @@
 """One training run: network, optimizer, averages, and the files of its folder."""
 
+import gc
 import json
 import math
 import signal
@@ -91,6 +92,18 @@ class Run:
         self.seconds = 0.0
         self.best = -math.inf
         self.latest: dict[str, float] = {}
+
+    def leave_group(self) -> None:
+        """Let go of the processes that share the run, so that their group can end.
+
+        The threads of a group end with its last owner. A DistributedDataParallel is an owner,
+        too, and, being part of a reference cycle, lives until a garbage collection. A thread that
+        returns the tensor of the last exchange just when Python ends is stopped inside C++, which
+        aborts the process ("terminate called without an active exception").
+        """
+        if self.model is not self.network:
+            self.model = self.network
+            gc.collect()
 
     # ------------------------------------------------------------------ one step
 
