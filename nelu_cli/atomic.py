@@ -21,6 +21,7 @@ __all__ = ["atomic_file", "sweep"]
 
 _NAME_BYTES = 200  # of the target's name in the temporary's: file systems allow 255 in all
 _LITTER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)
+_FULL = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _SETTLED = 60  # seconds after which a temporary file that nobody holds is litter
 
 
@@ -76,8 +77,10 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
                 _name(temporary, target, replace=replace)
         if sys.platform == "win32":
             _name(temporary, target, replace=replace)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None and error.errno in _FULL:
+            error.filename = str(path)  # the system does not say which file has no room
         raise
     _sync_folder(target.parent)
 

@@ -211,6 +211,68 @@ def test_folder_that_cannot_be_made_is_one_line(server: Server, tmp_path: Path) 
         fetch("tiny", tmp_path / "file" / "tiny", mirror=server.address)
 
 
+@pytest.mark.parametrize("scheme", ["http", "ftp", "file", "data"])
+def test_a_redirect_to_anything_but_https_is_refused(
+    scheme: str, server: Server, tmp_path: Path
+) -> None:
+    place = (
+        f"{scheme}://me:secret@127.0.0.1:{server.server_port}/owner/repo/c0ffee/sets/Tiny/03.png"
+    )
+
+    def lead_on(handler: Handler, body: bytes) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", place)
+        handler.end_headers()
+
+    server.misbehave["02.png"] = lead_on
+    with pytest.raises(DatasetError) as caught:
+        fetch("tiny", tmp_path, mirror=server.address, pauses=())
+    said = str(caught.value)
+    assert "leads on to" in said
+    assert "no https address" in said
+    assert "secret" not in said
+    assert server.asked == ["00.png", "01.png", "02.png"]
+    assert contents(tmp_path) == {name: FILES[name] for name in ("00.png", "01.png")}
+
+
+def test_a_redirect_to_https_is_followed(server: Server, tmp_path: Path) -> None:
+    def lead_on(handler: Handler, body: bytes) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", f"https://127.0.0.1:{server.server_port}/{body[:1].hex()}")
+        handler.end_headers()
+
+    server.misbehave["02.png"] = lead_on
+    with pytest.raises(DatasetError, match=r"cannot be reached \(.*SSL"):  # it was tried
+        fetch("tiny", tmp_path, mirror=server.address, pauses=())
+
+
+@pytest.mark.parametrize("behaviour", [truncated, altered, missing, overloaded, hanging_up])
+def test_passwords_are_sent_but_never_said(
+    server: Server, tmp_path: Path, behaviour: Callable[[Handler, bytes], None]
+) -> None:
+    sent: list[str | None] = []
+
+    def ask(handler: Handler, body: bytes) -> None:
+        sent.append(handler.headers["Authorization"])
+        behaviour(handler, body)
+
+    server.misbehave["00.png"] = ask
+    mirror = server.address.replace("//", "//me:top%20secret@")
+    with pytest.raises(DatasetError) as caught:
+        fetch("tiny", tmp_path, mirror=mirror, pauses=())
+    assert sent == ["Basic bWU6dG9wIHNlY3JldA=="]
+    assert "secret" not in str(caught.value)
+    assert "me:" not in str(caught.value)
+    assert server.address in str(caught.value)
+
+
+@pytest.mark.parametrize("mirror", ["ftp://me:secret@host", "http://me:secret@", "//me:secret@h"])
+def test_a_wrong_mirror_is_named_without_its_password(mirror: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not an http") as caught:
+        fetch("tiny", tmp_path, mirror=mirror)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("mirror", ["http://localhost:1/ä", "http://.localhost:1/"])
 def test_mirrors_that_cannot_be_asked_are_one_line(tmp_path: Path, mirror: str) -> None:
     with pytest.raises(DatasetError, match="0 of 5 files are in"):

@@ -8,9 +8,10 @@ interrupted (130 for Ctrl-C).
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from nelu_cli import __version__, stopping
@@ -29,8 +30,22 @@ from nelu_cli.cli import (
 from nelu_cli.cli.plain import plain
 from nelu_cli.errors import NeluError, UsageError
 
+
+class _Interruption(Exception):
+    """Carries Ctrl-C and its like, in ``__cause__``, past Typer, which would end without a word."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise _Interruption from stop
+
+
 app = typer.Typer(
     name="nelu",
+    cls=_Commands,
     help="Clean noisy pictures: photos, scans, micrographs. Nobody has to say how noisy they are.",
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -97,7 +112,7 @@ def run(arguments: list[str]) -> int:
         print(f"nelu: {plain(reason)}", file=sys.stderr)
         return 1
     except BaseException as error:
-        number = stopping.stopped_by(error)
+        number = stopping.stopped_by(error.__cause__ or error)
         if number is None or isinstance(error, SystemExit):
             raise
         print("nelu: interrupted", file=sys.stderr)

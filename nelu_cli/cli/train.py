@@ -296,7 +296,8 @@ def _run(
     command: str,
     quiet: bool,
 ) -> None:
-    from nelu_cli.training import train
+    from nelu_cli.stopping import stopped_by
+    from nelu_cli.training import RunStopped, train
 
     try:
         with _Display(quiet) as display:
@@ -312,10 +313,10 @@ def _run(
                 on_event=display.show,
                 on_note=display.note,
             )
-    except KeyboardInterrupt:
+    except RunStopped as stop:
         again = shlex.join(["nelu", "train", "--resume", "--out", str(folder)])
         print(f"nelu: stopped and saved; go on with: {again}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + (stopped_by(stop.__cause__ or stop) or 2)) from None
     if not quiet:
         print(f"nelu: done; the weights are {folder / 'best.safetensors'}", file=sys.stderr)
 

@@ -14,10 +14,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import IO
 
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import DatasetError, UsageError
@@ -154,7 +156,37 @@ def fetch(
 
 
 class _TransferError(Exception):
-    """One file could not be had; the message names its address."""
+    """One file could not be had; the message names its address, without a password."""
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows a server only to where nobody can listen or answer in its place."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if urllib.parse.urlsplit(newurl).scheme != "https":
+            fp.close()
+            shown = _shown(newurl)
+            raise _TransferError(f"{req.full_url}: leads on to {shown}, which is no https address")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _shown(address: str) -> str:
+    """An address as it may be printed: whoever has a name and a password in it keeps them."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        place = parts.netloc.rpartition("@")[2]
+        query = "…" if parts.query else ""  # where tokens are
+        return urllib.parse.urlunsplit((parts.scheme, place, parts.path, query, ""))
+    except ValueError:
+        return "an address that makes no sense"
 
 
 def lookup(name: str) -> PublicSet:
@@ -174,7 +206,7 @@ def _checked(mirror: str) -> str:
             return mirror
     except ValueError:  # an impossible host or port
         pass
-    raise UsageError(f"mirror {mirror!r} is not an http:// or https:// address")
+    raise UsageError(f"mirror {_shown(mirror)!r} is not an http:// or https:// address")
 
 
 @cache
@@ -197,29 +229,44 @@ def _sha256(path: Path) -> str | None:
         return None
 
 
+def _request(url: str) -> urllib.request.Request:
+    """Ask for an address; a name and a password in it go where a server looks for them."""
+    parts = urllib.parse.urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    request = urllib.request.Request(urllib.parse.urlunsplit(parts._replace(netloc=place)))
+    if at:  # not sent on to another place, see add_unredirected_header
+        plain = urllib.parse.unquote(user).encode()
+        request.add_unredirected_header("Authorization", f"Basic {b64encode(plain).decode()}")
+    return request
+
+
 def _download(url: str, digest: str, pauses: Sequence[float]) -> bytes:
     """The content with that SHA-256, or _TransferError; broken connections are tried again."""
+    shown = _shown(url)
+    request = _request(url)
+    opener = urllib.request.build_opener(_SafeRedirects)
     for pause in (*pauses, None):
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
+            with opener.open(request, timeout=_TIMEOUT) as response:
                 content: bytes = response.read(_MAX_BYTES)
                 rest: int = response.length or 0
             if not rest:
                 break
             failure = f"broken off after {len(content)} of {len(content) + rest} bytes"
         except urllib.error.HTTPError as error:
-            failure = f"the server answers {error.code} {error.reason}"
+            reason = "and leads on to no https address" if error.code < 400 else error.reason
+            failure = f"the server answers {error.code} {reason}"
             error.close()
             if error.code < 500 and error.code != 429:  # will not change by asking again
-                raise _TransferError(f"{url}: {failure}") from error
+                raise _TransferError(f"{shown}: {failure}") from error
         except urllib.error.URLError as error:
             failure = f"cannot be reached ({error.reason})"
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             failure = f"broken off ({str(error) or type(error).__name__})"
         if pause is None:
-            raise _TransferError(f"{url}: {failure}")
+            raise _TransferError(f"{shown}: {failure}")
         time.sleep(pause)
     actual = hashlib.sha256(content).hexdigest()
     if actual != digest:
-        raise _TransferError(f"{url}: SHA-256 is {actual[:12]}…, not {digest[:12]}…, so not kept")
+        raise _TransferError(f"{shown}: SHA-256 is {actual[:12]}…, not {digest[:12]}…, so not kept")
     return content

@@ -3,7 +3,7 @@
 matplotlib is imported inside the functions, without pyplot: no global state, no display.
 """
 
-import json
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,20 +95,20 @@ def psnr_curves(results: Results, path: Path) -> None:
     save(figure, path)
 
 
-def training_curve(log: Path, path: Path) -> None:
-    """Draw loss and validation PSNR over the steps of a training run, from its log."""
-    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    validated = [event for event in events if event["validation"]]
+def training_curve(
+    losses: Mapping[int, float], validated: Mapping[int, Mapping[str, float]], path: Path
+) -> None:
+    """Draw loss and validation PSNR (of each level) over the steps of a training run."""
     figure = blank(7.5, 4.8)
     loss_axes, psnr_axes = figure.subplots(2, 1, sharex=True)
-    loss_axes.plot([event["step"] for event in events], [event["loss"] for event in events], "C7")
-    if all(event["loss"] > 0 for event in events):
+    loss_axes.plot([*losses], [*losses.values()], "C7")
+    if all(loss > 0 for loss in losses.values()):
         loss_axes.set_yscale("log")
     loss_axes.set_ylabel("loss, running mean")
-    for sigma in validated[-1]["validation"] if validated else ():
-        values = [event["validation"][sigma] for event in validated]
-        steps = [event["step"] for event in validated]
-        psnr_axes.plot(steps, values, marker="o", markersize=3, label=f"σ = {sigma}")
+    for level in dict.fromkeys(level for levels in validated.values() for level in levels):
+        values = [levels.get(level, math.nan) for levels in validated.values()]
+        name = f"σ = {level}" if level.isdigit() else level
+        psnr_axes.plot([*validated], values, marker="o", markersize=3, label=name)
     if validated:
         psnr_axes.legend(fontsize=9)
     psnr_axes.set_ylabel("validation PSNR (dB)")

@@ -1,19 +1,23 @@
 """What decides the result of a training run."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from nelu_cli.errors import TrainingError
 from nelu_cli.noise import NoiseMix
 from nelu_cli.training.optimizers import OptimizerName
 from nelu_cli.training.processes import world
 
-__all__ = ["Loss", "Precision", "Schedule", "TrainConfig"]
+__all__ = ["Loss", "Precision", "Schedule", "TrainConfig", "check_types"]
 
 Loss = Literal["scaled-mse", "rmse", "mse", "l1", "log-mse"]
 Schedule = Literal["cooldown", "paper"]
 Precision = Literal["float32", "bfloat16"]
+LARGEST = 1 << 16
+"""Patches in a step, and pixels along the side of one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class TrainConfig:
             value = getattr(self, entry.name)
             if isinstance(value, list):
                 object.__setattr__(self, entry.name, tuple(value))
+        check_types(self)
         if (self.steps is None) == (self.minutes is None):
             raise TrainingError("give either a number of steps or a number of minutes")
         length = self.minutes if self.steps is None else self.steps
@@ -78,19 +83,25 @@ class TrainConfig:
             raise TrainingError("the length of a run must be positive: --steps or --minutes")
         if not 0 <= self.seed < 2**63:
             raise TrainingError(f"seed {self.seed}: a whole number from 0 up")
-        if not 0 <= self.sigma255[0] <= self.sigma255[1]:
+        if not 0 <= self.sigma255[0] <= self.sigma255[1] < math.inf:
             raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
         NoiseMix.parse(self.noise)
         if not 0 <= self.recolour <= 1:
             raise TrainingError(f"recolour {self.recolour}: a share from 0 to 1")
-        if not 0 < self.contrast[0] <= self.contrast[1]:
+        if not 0 < self.contrast[0] <= self.contrast[1] < math.inf:
             raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
-        if self.batch < 1 or self.patch < 8 or self.final_patch < self.patch:
-            raise TrainingError("batch ≥ 1 and final patch ≥ patch ≥ 8 are needed")
+        if not (1 <= self.batch <= LARGEST and 8 <= self.patch <= self.final_patch <= LARGEST):
+            raise TrainingError(
+                f"a batch of 1 to {LARGEST} and 8 ≤ patch ≤ final patch ≤ {LARGEST} are needed"
+            )
         if not (0 < self.lr < math.inf and 0 < self.sigma_power < math.inf):
             raise TrainingError("lr and sigma power must be numbers above 0")
         if not (0 <= self.clip < math.inf and 0 <= self.ema < 1 and 0 <= self.beta2 < 1):
             raise TrainingError("clip must be 0 or above, ema and beta2 from 0 to below 1")
+        if not (0 <= self.cooldown <= 1 and 0 < self.smallest_scale <= 1 and self.warm_up >= 0):
+            raise TrainingError("cooldown and smallest scale are shares, warm-up is 0 or above")
+        if not (0 < self.epsilon < math.inf and 0 <= self.weight_decay < math.inf):
+            raise TrainingError("epsilon must be above 0 and weight decay 0 or above")
         if self.validate_every < 1 or self.hold_out < 0 or self.hold_out == 1:
             raise TrainingError("validate every ≥ 1 and a hold-out of 0 or from 2 up are needed")
         for name, choices in (
@@ -128,3 +139,34 @@ class TrainConfig:
             return rate * 0.7 ** int(progress * 6)
         falling = max(0.0, (progress - 1) / self.cooldown + 1) if self.cooldown else 0.0
         return rate * 0.5 * (1 + math.cos(math.pi * min(falling, 1.0)))
+
+
+def check_types(record: Any) -> None:
+    """Refuse a dataclass whose fields are of other types than it declares, as a file may say."""
+    kinds = get_type_hints(type(record))
+    for entry in fields(record):
+        value = getattr(record, entry.name)
+        if not _fits(value, kinds[entry.name]):
+            raise TrainingError(f"{entry.name} cannot be {value!r:.80}")
+
+
+def _fits(value: object, kind: Any) -> bool:
+    """Whether a value is of a type: int is a float as well, but bool is no number."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return value in inside
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inside)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        kinds = inside[:1] * len(value) if inside[1:] == (...,) else inside
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(
+            _fits(key, inside[0]) and _fits(each, inside[1]) for key, each in value.items()
+        )
+    if kind is int or kind is float:
+        number = isinstance(value, int | kind) and not isinstance(value, bool)
+        return number and (not isinstance(value, int) or abs(value) < 2**63)
+    return isinstance(value, kind)

@@ -1,31 +1,37 @@
 """The training loop: steps, events, saving; it goes on after a stop."""
 
 import importlib
-import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import distributed as dist
 
-from nelu_cli import __version__, checkpoints
-from nelu_cli.atomic import atomic_file
+from nelu_cli import __version__
+from nelu_cli.atomic import sweep
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.data.patches import Batch
 from nelu_cli.errors import TrainingError
 from nelu_cli.evaluation.figures import training_curve
 from nelu_cli.networks import Config
 from nelu_cli.training.config import TrainConfig
+from nelu_cli.training.folder import (
+    Event,
+    append_event,
+    begun_with,
+    forget_after,
+    load_run,
+    read_log,
+    save_run,
+)
 from nelu_cli.training.processes import rank, world
-from nelu_cli.training.run import CPU, Run, forget_after, go_on, load_run
+from nelu_cli.training.run import CPU, Run, go_on
 from nelu_cli.training.transplant import start_from as take_weights
 
-__all__ = ["Event", "train"]
+__all__ = ["RunStopped", "train"]
 
 LOG_EVERY = 50  # steps
 SAVE_EVERY = 180.0  # seconds
@@ -33,20 +39,8 @@ DIVERGED = 30.0  # times the running mean of the loss …
 PATIENCE = 10  # … for so many steps in a row
 
 
-@dataclass(frozen=True)
-class Event:
-    """What a run reports as it goes."""
-
-    step: int
-    progress: float
-    loss: float
-    lr: float
-    megapixels_per_second: float
-    data_share: float
-    """Share of the time that was spent waiting for patches."""
-    seconds: float
-    seconds_left: float
-    validation: Mapping[str, float] | None = None
+class RunStopped(KeyboardInterrupt):
+    """Ctrl-C or its like, in ``__cause__``; the run is saved and can be resumed."""
 
 
 def train(
@@ -71,7 +65,9 @@ def train(
 
     Of several processes (torchrun), each takes a graphics card of its own if ``device`` is one.
 
-    A KeyboardInterrupt saves and is raised again.
+    The state is there from the start, so that a run can be resumed whenever it is killed. After a
+    KeyboardInterrupt the run is saved and :class:`RunStopped` is raised, if there is anything to
+    save yet.
     """
     distributed = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
     if distributed:
@@ -111,11 +107,8 @@ def _train(
         on_note(f"{run.unreadable} pictures could not be read and are left out")
     if resume:
         go_on(run, load_run(out)[0])
-        if writer:
-            run.save_state("state")  # before the new length, which must not meet an old state
-            forget_after(out / "log.jsonl", run.step)
-            begun = checkpoints.read_header(out / "last.safetensors").record.command
-            command = f"{begun} && {command}"
+        begun = begun_with(out)
+        command = f"{begun} && {command}" if begun else command
     elif start_from:
         idle = take_weights(run, start_from)
         if idle and writer:
@@ -123,12 +116,10 @@ def _train(
     run.centred = [block for block in run.centred if block.is_centred()]  # not of older weights
     if writer:
         out.mkdir(parents=True, exist_ok=True)
-        configs = {
-            "training": asdict(config),
-            "network": asdict(network_config) | {"family": network_config.family},
-        }
-        with atomic_file(out / "config.json") as handle:
-            handle.write(json.dumps(configs, indent=1).encode())
+        sweep(out)
+        run.save_state("state")  # before the new length, which must not meet an old state
+        forget_after(out, run.step)
+        save_run(out, config, network_config, command)
     low, high = config.sigma255
     record = TrainingRecord(
         data=config.data,
@@ -143,11 +134,15 @@ def _train(
     )
     try:
         _loop(run, record, writer, on_event)
-    except KeyboardInterrupt:
-        if writer and run.step:
-            run.save_state("state")
+        if writer and not (out / "best.safetensors").exists():  # stopped while it was measured
+            run.validate(record)
+    except KeyboardInterrupt as stop:
+        if not writer:
+            raise
+        run.save_state("state")
+        if run.step:
             run.save_weights("last", record)
-        raise
+        raise RunStopped from stop
 
 
 def _loop(
@@ -158,7 +153,7 @@ def _loop(
     spikes = 0
     waiting = pixels = 0.0
     since_log = since_save = time.monotonic()
-    with ThreadPoolExecutor(1) as loader, _log_file(run.out, writer) as log:
+    with ThreadPoolExecutor(1) as loader:
 
         def fetch(step: int, progress: float) -> Batch:
             patch, number = config.patch_and_batch(progress)
@@ -200,11 +195,10 @@ def _loop(
                     seconds_left=run.seconds * (1 - progress) / progress,
                     validation=run.validate(record) if validating else None,
                 )
-                log.write(json.dumps(asdict(event)) + "\n")
-                log.flush()
+                append_event(run.out, event)
                 on_event(event)
                 if validating:
-                    training_curve(run.out / "log.jsonl", run.out / "curve.png")
+                    _draw_curve(run.out)
                 waiting = pixels = 0.0
                 since_log = time.monotonic()
             if writer and before < 1 - config.cooldown <= progress:
@@ -221,5 +215,8 @@ def _ahead(config: TrainConfig, step: int, progress: float) -> float:
     return step / config.steps if config.steps is not None else progress
 
 
-def _log_file(out: Path, writer: bool) -> Any:
-    return open(out / "log.jsonl" if writer else os.devnull, "a", encoding="utf-8")
+def _draw_curve(out: Path) -> None:
+    events = read_log(out)
+    losses = {event.step: event.loss for event in events}
+    validated = {event.step: event.validation for event in events if event.validation}
+    training_curve(losses, validated, out / "curve.png")

@@ -5,11 +5,12 @@ import json
 import math
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -22,15 +23,15 @@ from nelu_cli.atomic import atomic_file
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.data.patches import Batch, PatchSource, load_pictures
 from nelu_cli.data.sets import ImageSet, find
-from nelu_cli.errors import TrainingError, UsageError
-from nelu_cli.networks import Config, ResidualBlock, build, family
+from nelu_cli.errors import TrainingError
+from nelu_cli.networks import Config, Network, ResidualBlock, build
 from nelu_cli.noise import NoiseMix
 from nelu_cli.training.config import Loss, TrainConfig
 from nelu_cli.training.optimizers import parameter_optimizers
 from nelu_cli.training.processes import rank, world
 from nelu_cli.training.validation import REAL, Validation, validation_psnr
 
-__all__ = ["Run", "forget_after", "go_on", "load_run"]
+__all__ = ["Run", "go_on"]
 
 CPU = torch.device("cpu")
 
@@ -168,8 +169,8 @@ class Run:
         judged = [REAL] if REAL in self.latest else [str(sigma) for sigma in chosen_by]
         mean = sum(self.latest[level] for level in judged) / len(judged)
         if mean > self.best:
-            self.best = mean
             self.save_weights("best", record)
+            self.best = mean  # only now: an interrupted run has not got them
         return self.latest
 
     def save_weights(self, name: str, record: TrainingRecord) -> None:
@@ -180,9 +181,9 @@ class Run:
             validation=dict(self.latest),
             date=datetime.now(UTC).date().isoformat(),
         )
-        weights = self.averaged.state_dict()
-        if self.symmetry:
-            self.symmetry.average(weights.items())  # rid of its roundings
+        weights = {n: p.detach().clone() for n, p in self.averaged.state_dict().items()}
+        if self.symmetry:  # of the copy, so that saving does not change what is trained
+            self.symmetry.average(weights.items())
         checkpoints.save(self.out / f"{name}.safetensors", weights, self.network.config, record)
 
     def save_state(self, name: str) -> None:
@@ -197,37 +198,76 @@ class Run:
         numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
         metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
         content = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
-        with atomic_file(self.out / f"{name}.safetensors") as handle:
-            handle.write(safetensors.torch.save(content, metadata))
+        path = self.out / f"{name}.safetensors"
+        try:
+            with atomic_file(path) as handle:
+                handle.write(safetensors.torch.save(content, metadata))
+        except OSError as error:
+            raise TrainingError(f"{path}: cannot be written ({error.strerror})") from error
 
     def load_state(self, name: str) -> None:
+        """Take up what :meth:`save_state` wrote.
+
+        Raises:
+            TrainingError: it is missing, damaged, or of another network.
+        """
         path = self.out / f"{name}.safetensors"
+        if not path.exists():
+            raise TrainingError(
+                f"{path}: missing, so the run cannot be resumed; begin another one, with "
+                "--start-from its weights"
+            )
         try:
             with safetensors.safe_open(path, framework="pt") as file:
                 numbers = json.loads((file.metadata() or {})["nelu-training"])
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             for key, network in (("weights", self.network), ("ema", self.averaged)):
-                network.load_state_dict(
-                    {n: tensors[f"{key}.{n}"] for n, _ in network.named_parameters()}
-                )
-            self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
-            self.best, self.latest = float(numbers["best"]), dict(numbers["latest"])
-            parameters = dict(self.network.named_parameters())
-            owner = {
-                p: optimizer
-                for optimizer in self.optimizers
-                for group in optimizer.param_groups
-                for p in group["params"]
-            }
-            for name, value in tensors.items():
-                if name.startswith("optimizer."):
-                    n, key = name.removeprefix("optimizer.").split("/")
-                    p = parameters[n]
-                    if value.shape == p.shape:  # in the memory layout of the parameter
-                        value = torch.empty_like(p).copy_(value)
-                    owner[p].state[p][key] = value.to(p.device)
-        except (OSError, KeyError, RuntimeError, ValueError, safetensors.SafetensorError) as error:
-            raise TrainingError(f"{path}: the run cannot be resumed from it ({error})") from error
+                _fill(network, {n: tensors[f"{key}.{n}"] for n, _ in network.named_parameters()})
+            self._load_numbers(numbers)
+            for optimizer in self.optimizers:
+                self._load_optimizer(optimizer, tensors)
+        except (
+            *(OSError, LookupError, RuntimeError, ValueError, TypeError, AttributeError),
+            *(ArithmeticError, safetensors.SafetensorError),
+        ) as error:
+            fault = f"{type(error).__name__}: {error}"
+            raise TrainingError(
+                f"{path}: damaged, so the run cannot be resumed ({fault}); begin another one, with "
+                "--start-from its weights"
+            ) from error
+
+    def _load_numbers(self, numbers: Mapping[str, Any]) -> None:
+        self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
+        self.best = float(numbers["best"])
+        self.latest = {str(level): float(psnr) for level, psnr in numbers["latest"].items()}
+        if self.step < 0 or not 0 <= self.seconds < math.inf or math.isnan(self.best):
+            raise ValueError(f"step {self.step} after {self.seconds} seconds")
+
+    def _load_optimizer(
+        self, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
+    ) -> None:
+        names = {p: n for n, p in self.network.named_parameters()}
+        keys = set()
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            start = f"optimizer.{names[p]}/"
+            for name in (name for name in tensors if name.startswith(start)):
+                value = tensors[name]
+                if value.shape == p.shape:  # in the memory layout of the parameter
+                    value = torch.empty_like(p).copy_(value)
+                elif value.ndim:
+                    raise ValueError(f"{name} has the shape {tuple(value.shape)}")
+                optimizer.state[p][name.removeprefix(start)] = value.to(p.device)
+            if p in optimizer.state:
+                keys.add(frozenset(optimizer.state[p]))
+        if len(keys) > 1:
+            raise ValueError("a part of the optimizer is missing")
+
+
+def _fill(network: Network, tensors: Mapping[str, Tensor]) -> None:
+    for name, parameter in network.named_parameters():
+        if tensors[name].shape != parameter.shape:
+            raise ValueError(f"{name} has the shape {tuple(tensors[name].shape)}")
+    network.load_state_dict(tensors)
 
 
 @contextmanager
@@ -284,25 +324,6 @@ def _load_data(
         recolour=config.recolour,
     )
     return source, validation, unreadable + validation.unreadable
-
-
-def load_run(out: Path) -> tuple[TrainConfig, Config]:
-    """The configs of a run that was begun in ``out``."""
-    path = out / "config.json"
-    try:
-        text = json.loads(path.read_text())
-        network_config = family(text["network"].pop("family")).config(**text["network"])
-        return TrainConfig(**text["training"]), network_config
-    except (OSError, ValueError, KeyError, TypeError, UsageError) as error:
-        raise TrainingError(f"{path}: no run to resume here ({error})") from error
-
-
-def forget_after(log: Path, step: int) -> None:
-    """Drop what a run logged after the state from which it goes on."""
-    lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
-    whole = (line for line in lines if line.endswith("}\n"))
-    with atomic_file(log) as handle:
-        handle.writelines(x.encode() for x in whole if json.loads(x)["step"] <= step)
 
 
 def go_on(run: Run, before: TrainConfig) -> None:
