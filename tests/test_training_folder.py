@@ -26,6 +26,7 @@ from nelu_cli.networks import DeepConfig
 from nelu_cli.training import Event, RunStopped, TrainConfig, load_run, train
 from nelu_cli.training import loop as training
 from nelu_cli.training.folder import read_log
+from nelu_cli.training.run import Run
 
 TINY = DeepConfig(widths=(8, 8), blocks=(1, 1), window=3)
 
@@ -82,14 +83,14 @@ class Killed(Exception):
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    usual = training.Run.update
+    usual = Run.update
 
-    def update(self: training.Run, *arguments: Any) -> float:
+    def update(self: Run, *arguments: Any) -> float:
         if self.step == step:
             raise Killed
         return usual(self, *arguments)
 
-    monkeypatch.setattr(training.Run, "update", update)
+    monkeypatch.setattr(Run, "update", update)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -104,16 +105,16 @@ def test_saving_changes_nothing(
     """Saved after every step and interrupted: the same weights as in one go, 8 of 8."""
     network = replace(TINY, symmetric=symmetric)
     train(config, network, tmp_path / "whole")
-    usual = training.Run.update
+    usual = Run.update
 
-    def update(self: training.Run, *arguments: Any) -> float:
+    def update(self: Run, *arguments: Any) -> float:
         if self.step == step:
             raise KeyboardInterrupt
         return usual(self, *arguments)
 
     monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     with monkeypatch.context() as patch:
-        patch.setattr(training.Run, "update", update)
+        patch.setattr(Run, "update", update)
         with pytest.raises(RunStopped):
             train(config, network, tmp_path / "parts")
     train(config, network, tmp_path / "parts", resume=True)
@@ -219,7 +220,7 @@ def test_stopped_while_data_load_nothing_is_said_to_be_saved(
     assert nelu(*options(pictures, out)) == (128 + number, "", "nelu: interrupted\n")
     assert not out.exists()
     monkeypatch.undo()
-    monkeypatch.setattr(training.Run, "update", stop)
+    monkeypatch.setattr(Run, "update", stop)
     status, _, said = nelu(*options(pictures, out))
     assert status == 128 + number
     assert said == f"nelu: stopped and saved; go on with: nelu train --resume --out {out}\n"
@@ -255,7 +256,7 @@ def test_a_full_disk_names_the_file(
     assert (status, said) == (1, f"nelu: {name}: cannot be written (File too large)\n")
     assert (run / "state.safetensors").read_bytes() == state
     assert sorted(path.name for path in run.iterdir()) == sorted(sizes)
-    monkeypatch.setattr(training.Run, "save_state", lambda *arguments: None)
+    monkeypatch.setattr(Run, "save_state", lambda *arguments: None)
     with no_file_larger_than(sizes["config.json"] - 1):
         status, _, said = nelu("train", "--resume", "--out", run, "--steps", "9")
     assert (status, said) == (1, f"nelu: {run}/config.json: File too large\n")

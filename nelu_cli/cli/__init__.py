@@ -36,7 +36,7 @@ class _Interruption(Exception):
 
 
 class _Commands(TyperGroup):
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
