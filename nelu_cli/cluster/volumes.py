@@ -22,11 +22,11 @@ from nelu_cli.cluster.ome import Multiscale, array_in, copy_layout, read_multisc
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 from nelu_cli.images import Header, to_dtype
-from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.models import Models
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.options import Options
-from nelu_cli.runtime.pipeline import denoise_pixels
+from nelu_cli.runtime.parts import settle, without_values
+from nelu_cli.runtime.pipeline import Part, denoise_pixels
 from nelu_cli.runtime.precision import Precision
 
 __all__ = ["Block", "Volume", "denoise_volume", "do_block", "one_after_the_other"]
@@ -67,6 +67,8 @@ class Volume:
     model: str
     device: str
     precision: Precision
+    part: Part | None = None
+    """What is the same for all blocks."""
 
     @property
     def plane_axes(self) -> tuple[int, int]:
@@ -136,9 +138,8 @@ def denoise_volume(
         device,
         exactness,
     )
-    if model is None:  # one for all blocks
-        chosen = choose_model(_sample(volume), Models(None, device, exactness)).model
-        volume = replace(volume, model=chosen.name)
+    settled = settle(_sample(volume), None, Models(model, device, exactness), options)
+    volume = replace(volume, model=model or settled.model.name, part=settled.part)
     _begin(volume, image, part)
     levels = [_blocks(volume, level) for level in range(len(image.levels))]
     total, done = sum(map(len, levels)), 0
@@ -223,8 +224,13 @@ def _clean(volume: Volume, block: Block) -> None:
     ends = (values.ndim - 2, values.ndim - 1)
     planes = np.moveaxis(values, volume.plane_axes, ends)
     stack = planes.reshape(-1, *planes.shape[-2:], 1)
+    if without_values(stack) and volume.options.nan == "keep":
+        target[block.region] = values[tuple(core)]
+        return
+    row, column = (region[axis].start for axis in volume.plane_axes)
+    part = None if volume.part is None else replace(volume.part, place=(row, column))
     try:
-        cleaned = denoise_pixels(stack, model, volume.options).pixels
+        cleaned = denoise_pixels(stack, model, volume.options, part=part).pixels
     except ImageError as error:
         raise ImageError(f"{volume.source}: {error}") from error
     result = np.moveaxis(cleaned.reshape(planes.shape), ends, volume.plane_axes)

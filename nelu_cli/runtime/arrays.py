@@ -1,4 +1,4 @@
-"""The Python interface: arrays, Pillow images and tensors in, the same kind out."""
+"""The Python interface: arrays of all kinds, Pillow images and tensors in, the same kind out."""
 
 import sys
 import warnings
@@ -16,17 +16,21 @@ from torch import Tensor
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.runtime import noise_level
 from nelu_cli.runtime.choice import choose_model
+from nelu_cli.runtime.layout import Layout, usual_axes
+from nelu_cli.runtime.lazy import axes_of, denoise_lazily, is_labelled, is_lazy, middle_of
 from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.options import DEFAULT_MEMORY, Nan, Options, Quality
 from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress
 
 if TYPE_CHECKING:
+    from dask.array import Array as DaskArray
     from PIL.Image import Image
+    from xarray import DataArray
 
 __all__ = ["denoise", "estimate_noise"]
 
-Kind = TypeVar("Kind", NDArray[Any], Tensor, "Image")
+Kind = TypeVar("Kind", NDArray[Any], Tensor, "Image", "DaskArray", "DataArray")
 
 Array = NDArray[Any]
 
@@ -52,6 +56,9 @@ def denoise(
             channels; a tensor (H, W), (C, H, W), (N, H, W) or (N, C, H, W); or a Pillow image. Any
             integer or float type, any range. Three channels are colour, the last of four is alpha
             and stays as it is. Masked pixels and those that are not finite stay as they are.
+            A Dask array gives a lazy Dask array: nothing is computed yet. An xarray.DataArray
+            gives one with the same coordinates and attributes, lazy if it holds a Dask array; its
+            dimensions called y and x are rows and columns, one called rgb is a colour.
         model: from :func:`load_model`, or what that takes (then loaded at every call); by default
             the bundled one for the noise that is found, white or a camera's.
         strength: how much of the estimated noise is taken out, 0 to 1.
@@ -70,6 +77,13 @@ def denoise(
     Returns:
         A new picture of the same kind, shape and type.
 
+        Blocks of a Dask array are computed with the halo of the network around them: together
+        they are the whole, to rounding. Which model is for the noise, the scale of the values and
+        whether to dither are settled once for the whole array, in a task of its own that looks at
+        the middle 1024×1024 pixels of the middle picture; with ``model`` the noise is not looked
+        at. All blocks are computed in float32, if the model has it. Pixels without a value are
+        found block by block, and a block of nothing else stays as it is.
+
     Raises:
         NeluError: this is no picture, or the weights cannot be had.
     """
@@ -82,28 +96,52 @@ def denoise(
         dtype=None if dtype is None else _dtype_name(dtype),
         nan=nan,
     )
+    result: Kind = _denoise(picture, model, options, axes, progress)
+    return result
+
+
+def _denoise(
+    picture: Any,
+    model: Model | str | Path | None,
+    options: Options,
+    axes: str | None,
+    progress: TileProgress | None,
+) -> Any:
+    if is_labelled(picture):
+        named = axes or axes_of(picture)
+        return picture.copy(data=_denoise(picture.data, model, options, named, progress))
+    if is_lazy(picture):
+        if progress is not None:
+            raise UsageError("a Dask array is not computed yet; its progress is Dask's to tell")
+        return denoise_lazily(picture, model, options, axes)
     given = _take(picture)
-    layout = _Layout(axes or given.usual_axes(), given.array.shape)
+    layout = Layout(axes or given.usual_axes(), given.array.shape)
     pixels, alpha = layout.split(given.array)
     masked = None if given.mask is None else layout.split(given.mask)[0]
     chosen = choose_model(pixels, default_models() if model is None else Models(model)).model
     cleaned = denoise_pixels(pixels, chosen, options, masked=masked, progress=progress).pixels
-    result: Kind = given.back(layout.join(cleaned, alpha))
-    return result
+    return given.back(layout.join(cleaned, alpha))
 
 
 def estimate_noise(
-    picture: "NDArray[Any] | Tensor | Image",
+    picture: "NDArray[Any] | Tensor | Image | DaskArray | DataArray",
     model: Model | str | Path | None = None,
     *,
     axes: str | None = None,
 ) -> float:
     """The noise level of a picture, as :func:`denoise` takes it, in pixel values.
 
-    Measured on a sample of the picture, or of the one in the middle of a stack.
+    Measured on a sample of the picture, or of the one in the middle of a stack; of a Dask array,
+    its middle alone is computed.
     """
-    given = _take(picture)
-    pixels, _ = _Layout(axes or given.usual_axes(), given.array.shape).split(
+    source: Any = picture
+    if is_labelled(source):
+        axes, source = axes or axes_of(source), source.data
+    if is_lazy(source):
+        axes = axes or usual_axes(source, channels_at=-1)
+        source = np.asarray(middle_of(source, axes))
+    given = _take(source)
+    pixels, _ = Layout(axes or given.usual_axes(), given.array.shape).split(
         np.ma.getdata(given.array)
     )
     chosen = choose_model(pixels, default_models() if model is None else Models(model)).model
@@ -152,7 +190,7 @@ def _take(picture: object) -> _Given:
     if isinstance(picture, np.ma.MaskedArray):
         return _take_masked(picture)
     array = np.asarray(picture)
-    return _Given(array, partial(_usual_axes, array, channels_at=-1), lambda result: result)
+    return _Given(array, partial(usual_axes, array, channels_at=-1), lambda result: result)
 
 
 def _take_masked(array: np.ma.MaskedArray[Any, Any]) -> _Given:
@@ -161,7 +199,7 @@ def _take_masked(array: np.ma.MaskedArray[Any, Any]) -> _Given:
     def back(result: Array) -> Array:
         return np.ma.MaskedArray(result, mask.copy(), fill_value=array.fill_value)
 
-    return _Given(array.data, partial(_usual_axes, array, channels_at=-1), back, mask)
+    return _Given(array.data, partial(usual_axes, array, channels_at=-1), back, mask)
 
 
 def _take_tensor(tensor: Tensor) -> _Given:
@@ -172,7 +210,7 @@ def _take_tensor(tensor: Tensor) -> _Given:
         found = torch.from_numpy(result).to(tensor.device)
         return found.to(tensor.dtype) if result.dtype == array.dtype else found
 
-    return _Given(array, partial(_usual_axes, array, channels_at=-3), back)
+    return _Given(array, partial(usual_axes, array, channels_at=-3), back)
 
 
 def _take_image(image: "Image") -> _Given:
@@ -196,72 +234,3 @@ def _take_image(image: "Image") -> _Given:
         return found
 
     return _Given(array, lambda: axes, back)
-
-
-# Axes
-
-
-def _usual_axes(array: Array, channels_at: int) -> str:
-    """What the axes of an array mean if nobody says it; channels are last, or third from last."""
-    if array.ndim == 2:
-        return "YX"
-    if array.ndim == 3 and array.shape[channels_at] > 4:
-        return "NYX"
-    if array.ndim in (3, 4):
-        channels = array.shape[channels_at]
-        if channels > 4:
-            raise ImageError(
-                f"an array of shape {array.shape} would have {channels} channels; "
-                "say what its axes are, as in axes='TCYX'"
-            )
-        letter = "C" if channels == 2 else "S"
-        return "N"[: array.ndim - 3] + ("YX" + letter if channels_at == -1 else letter + "YX")
-    raise ImageError(
-        f"an array of shape {array.shape} is no picture; give (H, W), (H, W, C), a stack "
-        "(N, H, W) or (N, H, W, C), or say what its axes are, as in axes='TCYX'"
-    )
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """How an array of any order becomes a stack (N, H, W, C), and the way back."""
-
-    axes: str
-    shape: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        axes = self.axes
-        if len(set(axes)) != len(axes) or not {"X", "Y"} <= set(axes) or not axes.isupper():
-            raise UsageError(f"axes {axes!r}: give each axis a capital letter, Y and X among them")
-        if len(axes) != len(self.shape):
-            raise UsageError(f"axes {axes!r} do not fit an array of shape {self.shape}")
-        if "S" in axes and not 1 <= self.shape[axes.index("S")] <= 4:
-            samples = self.shape[axes.index("S")]
-            raise UsageError(f"axes {axes!r}: {samples} samples are no colour; call them C")
-
-    @property
-    def order(self) -> list[int]:
-        """The axes of the array in the order of the stack: pages, rows, columns, samples."""
-        last = [self.axes.index(letter) for letter in "YXS" if letter in self.axes]
-        return [axis for axis in range(len(self.axes)) if axis not in last] + last
-
-    def split(self, array: Array) -> tuple[Array, Array | None]:
-        """Colours (N, H, W, C), and alpha (N, H, W, 1)."""
-        if array.size == 0:
-            raise ImageError(f"an array of shape {array.shape} holds no pixels")
-        moved = array.transpose(self.order)
-        if "S" not in self.axes:
-            moved = moved[..., np.newaxis]
-        pages = moved.reshape(-1, *moved.shape[-3:])
-        if pages.shape[-1] in (2, 4):
-            return pages[..., :-1], pages[..., -1:]
-        return pages, None
-
-    def join(self, pixels: Array, alpha: Array | None) -> Array:
-        """The array of these colours and alpha."""
-        if alpha is not None:
-            dtype = pixels.dtype  # its byte order, too
-            pixels = np.concatenate([pixels, alpha], axis=-1, dtype=dtype, casting="unsafe")
-            pixels = pixels.astype(dtype, copy=False)
-        moved = pixels.reshape([self.shape[axis] for axis in self.order])
-        return np.ascontiguousarray(moved.transpose(np.argsort(self.order)))

@@ -19,7 +19,14 @@ from nelu_cli.runtime.models import Model, Models, preferred_model
 from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.samples import take_sample
 
-__all__ = ["PHOTO_MODEL", "Choice", "NoiseCharacter", "choose_model", "noise_character"]
+__all__ = [
+    "PHOTO_MODEL",
+    "Choice",
+    "NoiseCharacter",
+    "candidates",
+    "choose_model",
+    "noise_character",
+]
 
 PHOTO_MODEL: Final = "photo-color"
 WHITE: Final = 0.6
@@ -73,6 +80,16 @@ def choose_model(pixels: NDArray[Any], models: Models) -> Choice:
     character = noise_character(pixels[..., :channels], white, photo)
     like_camera = character is not None and character.kind == "camera-like"
     return Choice((photo if like_camera else white).suited_to(pixels), character)
+
+
+def candidates(channels: int, models: Models) -> list[Model]:
+    """All that :func:`choose_model` may choose for pixels of so many channels."""
+    if models.asked is not None:
+        return [models.load(models.asked)]
+    names = [preferred_model(channels), preferred_model(1)]
+    if PHOTO_MODEL in checkpoints.bundled():
+        names.append(PHOTO_MODEL)
+    return [models.load(name) for name in dict.fromkeys(names)]
 
 
 def noise_character(pixels: NDArray[Any], white: Model, photo: Model) -> NoiseCharacter | None:

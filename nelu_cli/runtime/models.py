@@ -161,6 +161,6 @@ class Models:
 
 
 @cache
-def default_models() -> Models:
+def default_models(precision: Precision = "auto") -> Models:
     """The bundled models, for those who name none; loaded once in a process."""
-    return Models()
+    return Models(precision=precision)

@@ -44,7 +44,7 @@ from nelu_cli.runtime.tiling import (
     stream_tiles,
 )
 
-__all__ = ["Denoised", "Work", "denoise_pixels", "prepare"]
+__all__ = ["Denoised", "Part", "Work", "denoise_pixels", "prepare"]
 
 LUMA: Final = np.array([0.299, 0.587, 0.114], np.float32)[:, None, None]  # Rec. 601, of R, G and B
 
@@ -61,6 +61,16 @@ class Denoised:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Says that pixels are a part of a larger picture, and what was settled for all of it."""
+
+    levels: Levels
+    dithered: bool
+    place: tuple[int, int] = (0, 0)
+    """Row and column of the first pixel in the larger picture."""
+
+
+@dataclass(frozen=True)
 class Work:
     """All that is known before the network is run."""
 
@@ -70,6 +80,7 @@ class Work:
     dtype: np.dtype[Any]  # of the result
     dithered: bool
     notes: tuple[str, ...]
+    place: tuple[int, int] = (0, 0)  # in a larger picture
 
 
 def denoise_pixels(
@@ -78,6 +89,7 @@ def denoise_pixels(
     options: Options = Options(),
     *,
     masked: Holes | None = None,
+    part: Part | None = None,
     noise_map: bool = False,
     progress: TileProgress | None = None,
 ) -> Denoised:
@@ -85,13 +97,14 @@ def denoise_pixels(
 
     Args:
         masked: pixels that do not count, and stay as they are.
+        part: of which picture these are a part, if they are.
         noise_map: measure the noise over the picture; it takes twice the time.
         progress: called as ``progress(done, in_all)``: tiles, or hundredths of them.
 
     Raises:
         ImageError: these are no pixels for this model, or it makes them worse.
     """
-    work = prepare(pixels, model, options, masked, noise_map=noise_map)
+    work = prepare(pixels, model, options, masked, part=part, noise_map=noise_map)
     if options.idle and not noise_map:
         return Denoised(np.array(to_dtype(pixels, work.dtype)), notes=work.notes)
     if model.channels == 1 and equal_channels(pixels):
@@ -100,6 +113,7 @@ def denoise_pixels(
             model,
             replace(options, chroma=None),
             masked=None if masked is None else masked[..., :1],
+            part=part,
             noise_map=noise_map,
             progress=progress,
         )
@@ -123,6 +137,7 @@ def prepare(
     options: Options,
     masked: Holes | None = None,
     *,
+    part: Part | None = None,
     noise_map: bool = False,
 ) -> Work:
     """Find out all that is needed before the work, and raise what would be raised in it."""
@@ -132,13 +147,13 @@ def prepare(
         kind = "grey" if channels == 1 else f"of {channels} channels"
         raise ImageError(f"chroma is for colour pictures, this one is {kind}; use luma or strength")
     holes, notes = find_holes(pixels, options.nan, masked)
-    levels = find_levels(pixels, holes)
+    levels = find_levels(pixels, holes) if part is None else part.levels
     dtype = pixels.dtype if options.dtype is None else np.dtype(options.dtype)
     dithered = (
         dtype == pixels.dtype
         and not options.idle
         and not model.for_photos  # whose noise looks weaker from pixel to pixel than it is
-        and needs_dither(pixels)
+        and (needs_dither(pixels) if part is None else part.dithered)
     )
     if dithered:
         notes += (
@@ -151,7 +166,9 @@ def prepare(
     room = max(0, *((options.memory - fixed) // per_pixel for fixed, per_pixel in needs))
     tile = choose_tile(height, width, stride=stride, halo=halo, max_pixels=room)
     tiles = plan_tiles(height, width, tile, stride=stride, halo=halo)
-    return Work(holes, levels, tiles, dtype, dithered, notes)
+    return Work(
+        holes, levels, tiles, dtype, dithered, notes, (0, 0) if part is None else part.place
+    )
 
 
 class _Watch:
@@ -249,7 +266,7 @@ class _Run:
             if self.meter is not None:
                 self.meter.add(core, removed, found[channels:].numpy(), here)
             source, target = page[core], cleaned[core]
-            threshold = dither(core) if self.work.dithered else None
+            threshold = dither(_moved(core, self.work.place)) if self.work.dithered else None
             for rows in strips(source.shape):
                 less = _share(removed[:, rows], self.options).transpose(1, 2, 0) * levels.scale
                 part = None if threshold is None else threshold[rows]
@@ -292,6 +309,14 @@ def _share(removed: NDArray[np.float32], options: Options) -> NDArray[np.float32
     grey = (LUMA * removed).sum(axis=0, keepdims=True)
     shared: NDArray[np.float32] = chroma * removed + (luma - chroma) * grey
     return shared
+
+
+def _moved(region: Region, place: tuple[int, int]) -> Region:
+    """Where a region of a part lies in the larger picture."""
+    (rows, cols), (down, across) = region, place
+    return slice(rows.start + down, rows.stop + down), slice(
+        cols.start + across, cols.stop + across
+    )
 
 
 def _as_pages(array: NDArray[Any]) -> NDArray[Any]:
