@@ -39,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "files": {"atomic", "images", "raw", "runtime"},
     "pages": {"atomic", "images"},
     "cluster": {"files", "images", "runtime"},
+    "viewer": {"checkpoints", "runtime"},
     "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
     "evaluation": {"atomic", "data", "noise", "runtime"},

@@ -1,0 +1,1 @@
+"""A widget for the viewer napari; ``napari.yaml`` tells it where to find it."""
