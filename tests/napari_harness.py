@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import torch
+from napari.qt.threading import WorkerBase
 from npe2 import DynamicPlugin, PluginManifest
 from numpy.typing import NDArray
 
@@ -39,6 +40,7 @@ def noisy(*shape: int) -> NDArray[np.uint8]:
 def press(widget: DenoiseWidget, qtbot: Any) -> None:
     widget.start.native.click()
     qtbot.waitUntil(lambda: widget.worker is None, timeout=60_000)
+    WorkerBase.await_workers(10_000)  # its thread still knows the viewer
 
 
 def test_the_manifest_leads_to_the_widget(make_napari_viewer: Viewers, npe2pm: Any) -> None:

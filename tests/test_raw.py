@@ -225,20 +225,31 @@ def exif_of(path: Path) -> dict[str, object]:
     return {"make": tags.get(271), "ISO": camera.get("ISOSpeedRatings")}
 
 
-def test_a_raw_file_becomes_a_clean_16_bit_tiff(nelu: Nelu, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("iso", "asked", "used", "gain"),
+    [
+        (3200, None, "photo-color", 4),  # developed first
+        (25600, None, "deep-gray", 8),  # on the mosaic
+        (3200, "deep-gray", "deep-gray", 6),
+        (25600, "photo-color", "photo-color", 4),
+    ],
+)
+def test_a_raw_file_becomes_a_clean_16_bit_tiff(
+    nelu: Nelu, tmp_path: Path, iso: int, asked: str | None, used: str, gain: float
+) -> None:
     source, target = tmp_path / "in.dng", tmp_path / "out.tif"
-    source.write_bytes(make_dng(scene(), iso=6400, orientation=6))
-    status, out, err = nelu("denoise", source, target)
+    source.write_bytes(make_dng(scene(), iso=iso, orientation=6))
+    status, out, err = nelu("denoise", source, target, *(["--model", asked] if asked else []))
     assert (status, out) == (0, "")
-    assert err.startswith(f"{source} → {target}: 160×224 RGB uint16, deep-gray, noise ")
+    assert err.startswith(f"{source} → {target}: 160×224 RGB uint16, {used}, ")
     picture = images.read(target)
     assert picture.pixels.shape == (224, 160, 3)  # turned once
     assert picture.metadata.orientation == 1
     assert picture.metadata.icc == profile(SPACES["srgb"])
     truth = developed(read(make_dng(scene(), orientation=6))).pixels
     noisy = developed(images.read(source)).pixels
-    assert psnr(picture.pixels, truth, 65535) > psnr(noisy, truth, 65535) + 8
-    assert exif_of(target)["ISO"] == 6400
+    assert psnr(picture.pixels, truth, 65535) > psnr(noisy, truth, 65535) + gain
+    assert exif_of(target)["ISO"] == iso
 
 
 def test_a_dng_stays_a_dng_with_less_noise(nelu: Nelu, tmp_path: Path) -> None:

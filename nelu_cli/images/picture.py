@@ -114,6 +114,11 @@ class ExrLayout:
 class Undeveloped(Protocol):
     """The values of a camera's sensor, from which a picture is yet to be made."""
 
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise is so strong that it is better taken out before developing."""
+        ...
+
     def develop(self, picture: "Picture", *, deep: bool, colour: str) -> "Picture":
         """The picture in colours, in 16 bits or in 8."""
 

@@ -23,6 +23,9 @@ __all__ = ["Mosaic"]
 
 _WINDOW = 15  # positions of a plane, the side of the box over which what was removed is judged
 _CHANCE = 1.3  # mean square of noise alone that such a box seldom exceeds: 1 ± 0.1
+_STRONG = 0.018
+"""Noise at middle grey, as a share of white, above which denoising the mosaic is the better way: by
+``python -m benchmarks.raw``, see docs/photographers.md; its sensor at ISO 9000, about."""
 Develop = Callable[[bytes, bool, str], Picture]  # a DNG, whether in 16 bits, and the colour space
 
 
@@ -55,10 +58,15 @@ class Mosaic:
         return estimate_sensor_noise(self._signal(), self.white - max(self.black))
 
     @cached_property
-    def _scale(self) -> float:
-        """The noise at half of white's root as a share of white: what 1 is multiplied by."""
+    def strength(self) -> float:
+        """The noise at middle grey, as a share of white: what it is in the planes, too."""
         reach = self.white - max(self.black)
         return self.noise.deviation(0.18 * reach) / reach
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the noise is so strong that it is better taken out before developing."""
+        return self.strength > _STRONG
 
     def picture(self, format: str) -> Picture:
         """Four planes of half the size with white noise, to be denoised one by one."""
@@ -98,14 +106,14 @@ class Mosaic:
         return np.stack(planes, -1).astype(np.float32) - np.array(self.black, np.float32)
 
     def _planes(self) -> NDArray[np.float32]:
-        return stabilise(self._signal(), self.noise) * np.float32(self._scale)
+        return stabilise(self._signal(), self.noise) * np.float32(self.strength)
 
     def _values(self, planes: NDArray[np.float32]) -> NDArray[np.float32]:
         """The values of a mosaic from its planes; those that nobody changed are as they were."""
         original = self._planes()
         different = planes != original
-        kept = _within_the_noise(original, planes, self._scale)
-        signal = destabilise(kept / np.float32(self._scale), self.noise)
+        kept = _within_the_noise(original, planes, self.strength)
+        signal = destabilise(kept / np.float32(self.strength), self.noise)
         signal += np.array(self.black, np.float32)
         height, width = self.values.shape
         values = np.empty((height + height % 2, width + width % 2), np.float32)
