@@ -14,8 +14,11 @@ from PIL import Image
 
 from nelu_cli.cli import run
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+TEXTS = sorted([*PAGES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^<!-- run -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -43,7 +46,21 @@ def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
             assert run(arguments) == 0, line
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8")):
-        assert link.startswith("https://") or (page.parent / link).exists(), link
+@pytest.mark.parametrize("page", TEXTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_or_a_heading_of_it(page: Path) -> None:
+    for link in LINK.findall(page.read_text("utf-8")):
+        if link.startswith("https://"):
+            continue
+        name, _, heading = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        assert target.exists(), link
+        assert target.is_relative_to(ROOT), link
+        if heading:
+            assert heading in anchors(target), link
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings have in links, as hosts of Markdown make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
