@@ -121,7 +121,7 @@ SEEDS: dict[str, Callable[[], bytes]] = {
     "webp-lossy": lambda: pillow(noise(13, 17, 3), "WEBP", "RGB"),
     "ppm": lambda: written(noise(13, 17, 3), "PPM"),
     "pgm-16": lambda: written(noise(13, 17, 1).astype(np.uint16) * 200, "PPM"),
-    "pgm-text": lambda: b"P2\n# text\n5 3\n15\n" + b" ".join(b"%d" % i for i in range(15)),
+    "pgm-text": lambda: b"P2\n# text\n5 3\n15\n" + b" ".join(b"%d" % i for i in range(15)) + b"\n",
     "pbm": lambda: pillow(noise(13, 17), "PPM", "1"),
     "bmp": lambda: written(noise(13, 17, 3), "BMP"),
     "bmp-palette": lambda: pillow(noise(13, 17, 3), "BMP", "P"),

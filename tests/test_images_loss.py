@@ -1,5 +1,6 @@
 """Nothing is lost in silence: what a file lacks, or a format cannot keep, is an error or a note."""
 
+import contextlib
 import io
 import struct
 import zlib
@@ -69,6 +70,33 @@ def test_a_jpeg_cut_and_ended_is_an_error(options: dict[str, Any], grey: bool) -
         assert picture.pixels.shape == read(data).pixels.shape
         assert picture.notes
         assert picture.notes[0].startswith("truncated")
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_a_jpeg_cut_within_its_last_block_is_an_error(mode: str) -> None:
+    """The decoder fills the rest of a block with whatever; no row is grey then."""
+    image = Image.fromarray(noise(24, 33, 3)).convert(mode)
+    image.save(stream := io.BytesIO(), "JPEG", quality=95)
+    data = stream.getvalue()
+    whole = read(data).pixels
+    for cut in range(3, 30):
+        with contextlib.suppress(ImageError):
+            assert np.array_equal(read(data[:-cut] + b"\xff\xd9").pixels, whole), cut
+
+
+def test_the_last_number_of_a_text_may_be_cut() -> None:
+    assert read(b"P2 2 1 255 7 14\n").notes == ()
+    cut = read(b"P2 2 1 255 7 1")
+    assert cut.notes == ("it ends with a number and no line end; the number may be cut off",)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("top", [255, 65535])
+def test_narrow_pictures_can_be_png(width: int, channels: int, top: int) -> None:
+    for height in (1, 2, 3, 50):
+        pixels = noise(height, width, channels, top=top)
+        assert np.array_equal(read(encoded(Picture(pixels, None, "PNG"), "PNG")).pixels, pixels)
 
 
 def test_the_rows_that_a_jpeg_lacks_are_counted() -> None:

@@ -114,7 +114,22 @@ def test_chosen_tiles_fit_the_memory(height: int, width: int, halo: int, room: i
 
 
 def test_a_picture_that_fits_is_one_tile() -> None:
-    assert choose_tile(100, 203, stride=8, halo=16, max_pixels=100 * 203) == (104, 208)
+    assert choose_tile(100, 203, stride=8, halo=16, max_pixels=104 * 208) == (104, 208)
+
+
+def test_what_a_network_adds_to_fill_its_stride_counts() -> None:
+    """A row of pixels is computed as a whole stride of them."""
+    assert choose_tile(1, 208, stride=8, halo=16, max_pixels=8 * 208) == (8, 208)
+    assert choose_tile(1, 208, stride=8, halo=16, max_pixels=8 * 208 - 1)[1] < 208
+
+
+@pytest.mark.parametrize("width", [10_000, 200_000, 3_000_000])
+def test_a_flat_picture_is_cut_for_a_hundredth_of_the_work(width: int) -> None:
+    tile = choose_tile(1, width, stride=16, halo=96, max_pixels=10**9)
+    tiles = plan_tiles(1, width, tile, stride=16, halo=96)
+    work = sum(cols.stop - cols.start for _, cols in (piece.read for piece in tiles))
+    assert tile[1] <= 20_000
+    assert work <= 1.011 * width
 
 
 def test_large_tiles_are_preferred_to_thin_strips() -> None:

@@ -26,8 +26,10 @@ _ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment
 _SCAN, _RESTARTS = 0xDA, 0xDD
 _RESTART = re.compile(rb"\xff[\xd0-\xd7]")
 _MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # in the data of a scan
+_ARITHMETIC = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]")  # frames
 _MP_ENTRIES = 0xB002
-_FURTHER = bytes(37 * index % 251 for index in range(256))  # without markers
+_FURTHER = bytes((37 * index + 181) % 251 for index in range(256))
+"""Without markers; begins with a 1, as the decoder goes on with 0 where data are missing."""
 _PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one marker holds after its longest prefix
 
@@ -52,8 +54,7 @@ def _read(source: Source) -> Picture:
     elif problem:
         raise ValueError(problem)
     picture = _decode(content)
-    progressive = picture.metadata.jpeg is not None and picture.metadata.jpeg.progressive
-    if not problem and (progressive or _looks_cut(picture)) and _is_cut(picture, content, end):
+    if not problem and _is_cut(picture, content, end):
         problem = "truncated: its last rows are missing"
         if not source.salvage:
             raise ValueError(problem)
@@ -161,14 +162,13 @@ def _blocks(frame: bytes) -> int:
     return -(-width // across) * -(-height // down)
 
 
-def _looks_cut(picture: Picture) -> bool:
-    """Whether the last block is the grey that the decoder fills a missing end with."""
-    block = picture.pixels[(len(picture.pixels) - 1) // 8 * 8 :, -1:]
-    return bool(np.all(block == 128) or np.all(block == 127))
-
-
 def _is_cut(picture: Picture, content: bytes, end: int) -> bool:
-    """Whether the decoder takes bytes put in before the end as data: then data are missing."""
+    """Whether the decoder takes bytes put in before the end as data: then data are missing.
+
+    Even if only the last block is cut, which no marker shows. Arithmetic coding may end early.
+    """
+    if _ARITHMETIC.search(content, 0, end):
+        return False
     longer = _decode(content[:end] + _FURTHER + content[end:])
     return not np.array_equal(longer.pixels, picture.pixels)
 

@@ -34,6 +34,9 @@ def _read(source: Source) -> Picture:
         pixels, metadata = _read_bitmap(stream, shape, kind), Metadata(bilevel=True)
     else:
         pixels = _read_values(stream, shape, header.dtype, maxval, text=kind in "23")
+        stream.seek(-1, 2)
+        if kind in "23" and stream.read().isdigit():
+            note = "it ends with a number and no line end; the number may be cut off"
         white = maxval if maxval != np.iinfo(header.dtype).max else None
         metadata = Metadata(white=white)
     picture = Picture(pixels, None, "PPM", metadata)

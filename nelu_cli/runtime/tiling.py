@@ -19,6 +19,7 @@ from nelu_cli.errors import UsageError
 __all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
 
 Region = tuple[slice, slice]  # rows, columns
+FLAT = 64  # times as wide as high
 TileProgress = Callable[[int, int], None]  # done, in all: tiles, or hundredths of them
 
 
@@ -64,12 +65,16 @@ def choose_tile(
 
     Every cut across the picture makes ``2·halo`` lines be computed twice, so the work for a grid
     of m × n tiles is ``(height + 2·halo·(m−1)) · (width + 2·halo·(n−1))`` pixels. Few choices are
-    left once n is fixed: m then is as small as ``max_pixels`` allows.
+    left once n is fixed: m then is as small as ``max_pixels`` allows. A network computes whole
+    strides, so a picture of one row counts as one of ``stride`` rows. Of very flat ones all would
+    be in work at once; they are cut into columns as long as that adds at most a hundredth.
     """
+    height, width = (-(-length // stride) * stride for length in (height, width))
+    fewest = 1 + width // (200 * halo) if halo and width > FLAT * height else 1
     best: tuple[int, tuple[int, int]] | None = None
-    for columns in range(1, -(-width // stride) + 1):
+    for columns in range(fewest, width // stride + 1):
         tile_width = _share(width, columns, stride, halo)
-        most_rows = max_pixels // min(width, tile_width)
+        most_rows = max_pixels // tile_width
         most_new = most_rows // stride * stride - 2 * halo  # lines that each further tile adds
         if most_rows >= height:
             rows = 1
