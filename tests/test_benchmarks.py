@@ -1,6 +1,8 @@
 """The benchmarks count right and run, at the smallest size."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import mutations, scaling, speed, sqrt_lasso, training
+from benchmarks import kills, mutations, scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
@@ -127,3 +129,38 @@ def test_the_peer_runs_in_bfloat16_too() -> None:
     assert isinstance(result, torch.Tensor)
     assert result.dtype == torch.float32
     assert result.isfinite().all()
+
+
+def test_the_harness_of_kills_sees_what_is_wrong(tmp_path: Path) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    target.mkdir()
+    originals, results = {"a.png": b"old", "b.png": b"two"}, {"a.png": b"new", "b.png": b"2"}
+    for name, content in originals.items():
+        (source / name).write_bytes(content)
+    assert kills.examine(source, target, originals, results) == []
+    (target / "a.png").write_bytes(b"new")
+    assert kills.examine(source, target, originals, results) == []
+    (target / "a.png").write_bytes(b"ne")
+    (source / "b.png").unlink()
+    found = kills.examine(source, target, originals, results)
+    assert found == ["lost originals", "torn files"]
+    assert kills.examine(source, source, originals, results) == ["lost originals"]
+    (source / "a.png").write_bytes(b"new")
+    (source / "b.png").write_bytes(b"two")
+    assert kills.examine(source, source, originals, results) == []
+
+
+def test_the_harness_of_kills_finds_nothing_wrong() -> None:
+    """In a process of its own: a copy of one with many threads may wait for ever."""
+    command = [sys.executable, "-m", "benchmarks.kills", "--count", "6", "--json"]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    row = json.loads(ran.stdout)["rows"][0]
+    assert [row[name] for name in ("SIGKILL", "SIGTERM", "SIGINT")] == [2, 2, 2]

@@ -8,6 +8,8 @@ interrupted (130 for Ctrl-C).
 
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -35,12 +37,22 @@ class _Interruption(Exception):
     """Carries Ctrl-C and its like, in ``__cause__``, past Typer, which would end without a word."""
 
 
+@contextmanager
+def _carried() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise _Interruption from stop
+
+
 class _Commands(TyperGroup):
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        with _carried():
+            return super().make_context(*arguments, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _carried():
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            raise _Interruption from stop
 
 
 app = typer.Typer(
