@@ -217,6 +217,80 @@ def test_a_stack_is_done_picture_by_picture(monkeypatch: pytest.MonkeyPatch) -> 
     assert not Path("no.tif").exists()
 
 
+def test_a_stack_done_picture_by_picture_has_a_noise_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = np.stack([noisy(1, seed) for seed in range(3)])
+    images.write(images.Picture(stack, None, "TIFF"), Path("in.tif"))
+    drawn: list[NDArray[np.float64]] = []
+
+    def draw(deviation: NDArray[np.float64], picture: images.Picture) -> bytes:
+        drawn.append(deviation)
+        return b"map"
+
+    for module in ("job", "stack"):
+        monkeypatch.setattr(f"nelu_cli.files.{module}.draw_noise_map", draw)
+    denoise_file("in.tif", "whole.tif", noise_map="whole.png")
+    monkeypatch.setattr("nelu_cli.files.job.SMALL", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("nelu_cli.images.read", Mock(side_effect=AssertionError))
+        record = denoise_file("in.tif", "out.tif", noise_map="maps/map.png")
+    assert record.noise is not None
+    assert Path("maps/map.png").read_bytes() == b"map"
+    assert Path("out.tif").read_bytes() == Path("whole.tif").read_bytes()
+    np.testing.assert_allclose(drawn[1], drawn[0], rtol=0.2)  # of equal noise in all pictures
+    with images.write_pages(Path("sizes.tif"), format="TIFF") as add:
+        for page in (noisy(1, 0), noisy(1, 2)[:9]):
+            add(images.Picture(page, None, "TIFF"))
+    with pytest.raises(ImageError, match="picture 2: differs in size from the first; a noise map"):
+        denoise_file("sizes.tif", "no.tif", noise_map="no.png")
+    assert not Path("no.tif").exists()
+    assert not Path("no.png").exists()
+
+
+@pytest.mark.parametrize("target", ["out.png", "out.tif", "out.pbm", "out.bmp"])
+def test_one_bit_is_kept_where_asked(target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    ink = noisy(1)[..., 0] > 128
+    Image.fromarray(ink).save("in.png")
+    assert run(["denoise", "--dtype", "bilevel", "in.png", target]) == 0
+    assert "eight" not in capsys.readouterr().err
+    with Image.open(target) as found:
+        assert found.mode == "1"
+        assert 0 < np.asarray(found).mean() < 1
+    assert run(["denoise", "in.png", f"8-{target}"]) == 0
+    assert "it had one bit per pixel and has eight now" in capsys.readouterr().err
+    with Image.open(target) as one, Image.open(f"8-{target}") as eight:
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(eight.convert("L")) >= 127.5)
+
+
+def test_one_bit_of_stacks_and_of_what_cannot_have_it() -> None:
+    stack = np.stack([noisy(1, seed) for seed in range(3)])
+    images.write(images.Picture(stack, None, "TIFF"), Path("in.tif"))
+    settings = Settings(bilevel=True)
+    denoise_file("in.tif", "out.tif", settings=settings)
+    result = images.read(Path("out.tif"))
+    assert result.metadata.bilevel
+    assert result.pixels.shape == stack.shape
+    put("colour.png")
+    refusals = {
+        ("colour.png", "out.png"): "one bit per pixel is for grey pictures without transparency",
+    }
+    put("grey.png", channels=1)
+    refusals["grey.png", "out.jpg"] = (
+        "out.jpg: JPEG cannot hold one bit per pixel; choose PNG, TIFF, PBM or BMP"
+    )
+    for (source, target), message in refusals.items():
+        with pytest.raises(ImageError, match=message):
+            denoise_file(source, target, settings=settings)
+        assert not Path(target).exists()
+
+
+def test_hard_links_keep_the_old_picture() -> None:
+    """A file cannot be replaced whole under several names; --help says so."""
+    before = put("in.png").read_bytes()
+    os.link("in.png", "other.png")
+    denoise_file("in.png", "in.png", settings=Settings(force=True))
+    assert Path("other.png").read_bytes() == before != Path("in.png").read_bytes()
+
+
 def test_pictures_of_one_file_may_differ() -> None:
     pages = [noisy(1, 0), noisy(3, 1), noisy(1, 2)[:9]]
     with images.write_pages(Path("in.tif"), format="TIFF") as add:

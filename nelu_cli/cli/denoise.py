@@ -105,10 +105,11 @@ def denoise(
         typer.Option(help="The colour space that RAW files are developed to."),
     ] = "srgb",
     dtype: Annotated[
-        Literal["float32"] | None,
+        Literal["float32", "bilevel"] | None,
         typer.Option(
-            help="Type of the result: float32 keeps fractions, of photon counts for example. "
-            "TIFF and OpenEXR can hold them. Default: as the input."
+            help="Type of the result: float32 keeps fractions, of photon counts for example (TIFF "
+            "and OpenEXR can hold them); bilevel is black and white, one bit per pixel, of scanned "
+            "text for example. Default: as the input, but 8 bits for one."
         ),
     ] = None,
     nan: Annotated[
@@ -138,7 +139,13 @@ def denoise(
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", "-f", help="Replace existing files, also the input itself.")
+        bool,
+        typer.Option(
+            "--force",
+            "-f",
+            help="Replace existing files, also the input itself. Further hard links to a file keep "
+            "what was in it.",
+        ),
     ] = False,
     skip_existing: Annotated[
         bool, typer.Option("--skip-existing", help="Leave out pictures whose result exists.")
@@ -220,7 +227,7 @@ def denoise(
             strength=strength,
             luma=luma,
             chroma=chroma,
-            dtype=dtype,
+            dtype=None if dtype == "bilevel" else dtype,
             nan=nan,
             quality=parse_quality(quality),
             memory=parse_bytes(memory, "--memory"),
@@ -234,6 +241,7 @@ def denoise(
         skip_existing=skip_existing,
         dry_run=dry_run,
         noise_level=json_lines or not quiet,
+        bilevel=dtype == "bilevel",
         colour=color,
     )
     inputs, output = files[:-1] or files, files[-1]
@@ -242,6 +250,8 @@ def denoise(
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
     if any(is_zarr(Path(name)) for name in inputs):
+        if settings.bilevel:
+            raise UsageError("--dtype bilevel is for picture files, not for OME-Zarr")
         return denoise_zarr(
             inputs,
             output,

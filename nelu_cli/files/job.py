@@ -26,7 +26,7 @@ from nelu_cli.files.stack import can_stream, denoise_stack
 from nelu_cli.images import Header, Picture, to_dtype
 from nelu_cli.images.access import check_size as check_pixels
 from nelu_cli.images.convert import check_size, developed, fit
-from nelu_cli.images.picture import Refusal
+from nelu_cli.images.picture import Refusal, to_bilevel
 from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.noise_level import estimate_noise
@@ -170,7 +170,7 @@ def clean_file(
                 raise ImageError(f"{job.source_name}: {error}") from error
         elif settings.dry_run:
             return record
-        result = _as_type(replace(picture, pixels=done.pixels), options.dtype)
+        result = _as_asked(replace(picture, pixels=done.pixels), settings)
     return Cleaned(
         job,
         loaded.source,
@@ -192,6 +192,7 @@ def write_file(cleaned: Cleaned, settings: Settings) -> Record:
         if (
             settings.options.idle
             and settings.options.dtype is None
+            and not settings.bilevel
             and cleaned.format == picture.format
             and not settings.strip
         ):
@@ -229,7 +230,8 @@ def _plan_stack(
         ) as pages,
     ):
         model = choose(pages[0])
-        notes = prepare(pages[0].pixels, model, settings.options).notes
+        mapped = loaded.job.noise_map is not None
+        notes = prepare(pages[0].pixels, model, settings.options, noise_map=mapped).notes
     return replace(record, model=model.name, precision=model.precision, notes=notes)
 
 
@@ -249,7 +251,7 @@ def _develops_first(picture: Picture, models: Models) -> bool:
 
 def _is_streamed(job: Job, header: Header, format: str, settings: Settings) -> bool:
     """Whether a file's pictures are done one by one."""
-    return job.noise_map is None and not settings.options.idle and can_stream(header, format)
+    return not settings.options.idle and can_stream(header, format)
 
 
 def _read(source: bytes | Path, settings: Settings) -> Picture:
@@ -263,8 +265,11 @@ def _with_noise(record: Record, noise: float, picture: Picture) -> Record:
     return replace(record, noise=on_255, noise_in_pixel_values=noise)
 
 
-def _as_type(picture: Picture, dtype: str | None) -> Picture:
+def _as_asked(picture: Picture, settings: Settings) -> Picture:
     """The same values in another type."""
+    dtype = settings.options.dtype
+    if settings.bilevel:
+        return to_bilevel(picture)
     if dtype is None:
         return picture
     alpha = picture.alpha
@@ -306,7 +311,9 @@ def _check_fits(picture: Picture, format: str, name: str, settings: Settings) ->
     corner = developed(corner, format, corner=True)
     try:
         check_size(picture, format)
-        corner = _as_type(corner, settings.options.dtype)
+        corner = _as_asked(corner, settings)
+        if settings.bilevel and not images.FORMATS[format].bilevel:
+            raise Refusal(f"{format} cannot hold one bit per pixel; choose PNG, TIFF, PBM or BMP")
         fit(corner, format, allow_loss=settings.allow_depth_loss)
     except Refusal as error:
         raise ImageError(f"{name}: {error}") from error

@@ -35,6 +35,8 @@ class Settings:
     """Read and check everything, write nothing."""
     noise_level: bool = True
     """Whether anybody will read how noisy a picture was."""
+    bilevel: bool = False
+    """Write black and white, one bit per pixel."""
     colour: str = "srgb"
     """What RAW files are developed to: srgb, p3, adobe or linear."""
 

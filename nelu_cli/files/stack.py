@@ -1,17 +1,24 @@
 """Files of many pictures, one by one: only one of them is in memory at a time."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nelu_cli import images
+from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import ImageError, NeluError
+from nelu_cli.files.noise_map import draw_noise_map
 from nelu_cli.files.plan import Job
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.images import FORMATS, Header, Picture, to_dtype
+from nelu_cli.images.picture import to_bilevel
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import denoise_pixels
@@ -42,7 +49,7 @@ def denoise_stack(
     """Clean one picture of a stack after the other into a file, which appears when all are done.
 
     Their model is that of the first of them with as many channels; the noise is that of the one in
-    the middle.
+    the middle. A noise map is the root of the mean square of the maps of all.
     """
     start = time.perf_counter()
     options = settings.options
@@ -51,6 +58,7 @@ def denoise_stack(
     assert header is not None
     if job.target is not None:
         job.target.parent.mkdir(parents=True, exist_ok=True)
+    noise_map = None if job.noise_map is None else _MeanMap()
     models: dict[int, Model] = {}
     notes: dict[str, None] = {}  # each once, in order
     with (
@@ -72,21 +80,67 @@ def denoise_stack(
             model = models.setdefault(channels, models.get(channels) or choose(picture))
             try:
                 step = None if progress is None else _step(progress, index, count)
-                done = denoise_pixels(picture.pixels, model, options, progress=step)
+                done = denoise_pixels(
+                    picture.pixels,
+                    model,
+                    options,
+                    noise_map=noise_map is not None,
+                    progress=step,
+                )
+                if noise_map is not None and done.noise_map is not None:
+                    noise_map.add(done.noise_map)
                 if index == count // 2:
                     record = replace(record, model=model.name, precision=model.precision)
                     if settings.noise_level:
-                        noise = estimate_noise(picture.pixels, model)
+                        noise = (
+                            estimate_noise(picture.pixels, model)
+                            if done.noise_map is None
+                            else float(np.nanmedian(done.noise_map))
+                        )
+                    if settings.noise_level and math.isfinite(noise):
                         on_255 = round(noise * 255 / picture.white, 3)
                         record = replace(record, noise=on_255, noise_in_pixel_values=noise)
             except NeluError as error:
                 raise ImageError(f"{job.source_name}, picture {index + 1}: {error}") from error
             result = replace(picture, pixels=done.pixels)
+            if settings.bilevel:
+                result = to_bilevel(result)
             if options.dtype is not None and picture.alpha is not None:
                 result = replace(result, alpha=to_dtype(picture.alpha, options.dtype))
             notes |= dict.fromkeys((*done.notes, *add(result)))
+    if job.noise_map is not None and noise_map is not None:
+        job.noise_map.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(job.noise_map, replace=settings.force) as handle:
+            handle.write(draw_noise_map(noise_map.deviation(), picture))
     seconds = round(time.perf_counter() - start, 3)
     return replace(record, status="done", seconds=seconds, notes=tuple(notes))
+
+
+class _MeanMap:
+    """The root of the mean square of noise maps, where they have values."""
+
+    def __init__(self) -> None:
+        self.squares: NDArray[np.float64] | None = None
+        self.counts: NDArray[np.float64] | None = None
+
+    def add(self, deviation: NDArray[np.float64]) -> None:
+        known = np.isfinite(deviation)
+        squares, counts = np.where(known, deviation, 0.0) ** 2, known.astype(float)
+        if self.squares is None or self.counts is None:
+            self.squares, self.counts = squares, counts
+            return
+        if self.squares.shape != squares.shape:
+            raise ImageError(
+                "differs in size from the first; a noise map is for pictures of one size"
+            )
+        self.squares += squares
+        self.counts += counts
+
+    def deviation(self) -> NDArray[np.float64]:
+        assert self.squares is not None
+        assert self.counts is not None
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(self.squares / self.counts)
 
 
 def _bytes(header: Header, dtype: str | None) -> int:

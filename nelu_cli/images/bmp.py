@@ -49,4 +49,5 @@ FORMAT = Format(
     write=_write,
     alpha=False,
     metadata=("dpi",),
+    bilevel=True,
 )

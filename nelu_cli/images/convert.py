@@ -75,7 +75,7 @@ def fit(picture: Picture, format: str, *, allow_loss: bool) -> Picture:
         picture = _multiplied_by_alpha(picture, wanted=limits.premultiplied)
     if picture.alpha is not None and not limits.alpha:
         picture = _without_alpha(picture, format, allow_loss=allow_loss)
-    if picture.metadata.bilevel and not is_bilevel(picture):
+    if picture.metadata.bilevel and not (limits.bilevel and is_bilevel(picture)):
         picture = picture.noted("it had one bit per pixel and has eight now")
     return _fit_metadata(_fit_depth(picture, limits, allow_loss=allow_loss), limits)
 

@@ -75,6 +75,7 @@ class Format:
         highest_dpi: the highest resolution that it holds.
         whites: tells whether a value may mean white that is not the largest of the samples' dtype.
         inks: whether it holds CMYK.
+        bilevel: whether it holds one bit per pixel.
         longest_side: the most pixels a side.
         becomes: the format of results where none is asked for, if files can only be read.
     """
@@ -95,6 +96,7 @@ class Format:
     highest_dpi: float = 1e6
     whites: Callable[[int], bool] = lambda white: False
     inks: bool = False
+    bilevel: bool = False
     longest_side: int = 2**31 - 1
     becomes: str | None = None
 

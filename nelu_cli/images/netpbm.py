@@ -156,4 +156,5 @@ FORMAT = Format(
     whites=lambda white: white <= 65535,
     alpha=False,
     metadata=(),
+    bilevel=True,
 )

@@ -24,6 +24,7 @@ __all__ = [
     "rescale",
     "split_alpha",
     "strips",
+    "to_bilevel",
     "to_dtype",
     "upright",
 ]
@@ -286,6 +287,19 @@ def is_bilevel(picture: Picture) -> bool:
     pixels = picture.pixels
     bilevel = picture.metadata.bilevel and picture.alpha is None and pixels.shape[-1] == 1
     return bilevel and bool(np.all((pixels == 0) | (pixels == 255)))
+
+
+def to_bilevel(picture: Picture) -> Picture:
+    """Every pixel black or white, whichever is nearer, to be written with one bit.
+
+    Raises:
+        Refusal: the picture has colours or transparency.
+    """
+    if picture.alpha is not None or picture.pixels.shape[-1] != 1:
+        raise Refusal("one bit per pixel is for grey pictures without transparency")
+    light = picture.pixels >= picture.white / 2
+    metadata = replace(picture.metadata, bilevel=True, white=None)
+    return replace(picture, pixels=np.where(light, 255, 0).astype(np.uint8), metadata=metadata)
 
 
 def upright(picture: Picture) -> Picture:

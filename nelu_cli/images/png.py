@@ -231,4 +231,5 @@ FORMAT = Format(
     write=_write,
     metadata=("icc", "exif", "xmp", "dpi", "png"),
     depths=("uint8", "uint16"),
+    bilevel=True,
 )

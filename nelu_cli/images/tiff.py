@@ -76,4 +76,5 @@ FORMAT = Format(
     metadata=("icc", "exif", "xmp", "dpi", "photoshop", "tiff", "lut"),
     whites=lambda white: white & (white + 1) == 0,  # as many bits as it takes
     inks=True,
+    bilevel=True,
 )
