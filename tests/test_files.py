@@ -20,7 +20,7 @@ from nelu_cli.cli import run
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.job import denoise_file
 from nelu_cli.files.plan import Job, plan_jobs
-from nelu_cli.files.queue import denoise_files
+from nelu_cli.files.queue import Named, denoise_files
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.options import Options
@@ -144,7 +144,7 @@ def test_an_interrupted_queue_still_tells_what_is_decided() -> None:
     put("c.png")
     Path("a.png").write_text("no picture")
 
-    def interrupt(job: Job, done: int, total: int) -> None:
+    def interrupt(job: Named, done: int, total: int) -> None:
         if job.source_name == "b.png":
             raise KeyboardInterrupt
 

@@ -213,8 +213,10 @@ def denoise(
     """
     from nelu_cli.cli.large import denoise_zarr
     from nelu_cli.cli.page import PageReport, check_report
+    from nelu_cli.cli.remote import denoise_urls
     from nelu_cli.cli.reporting import Report, file_progress
     from nelu_cli.cluster.ome import is_zarr
+    from nelu_cli.cluster.places import is_url, place
     from nelu_cli.cluster.scheduler import connected, denoise_files_on
     from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.plan import default_output, plan_jobs
@@ -246,10 +248,12 @@ def denoise(
     )
     inputs, output = files[:-1] or files, files[-1]
     if len(files) == 1:
+        if is_url(output):
+            raise UsageError(f"{output}: say where the result goes; name it last")
         output = default_output(output, settings.rename)
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
-    if any(is_zarr(Path(name)) for name in inputs):
+    if any(is_zarr(place(name)) for name in inputs if name != STDIO):
         if settings.bilevel:
             raise UsageError("--dtype bilevel is for picture files, not for OME-Zarr")
         return denoise_zarr(
@@ -261,6 +265,17 @@ def denoise(
             model=model,
             device=device,
             precision=precision,
+            dask=dask,
+            hidden=hidden,
+        )
+    if any(is_url(name) for name in files):
+        _refuse_with_urls(noise_map, report, STDIO in files)
+        return denoise_urls(
+            inputs,
+            output,
+            settings,
+            Report(quiet=quiet, json_lines=json_lines, total=0),
+            _prepare(model, device, precision, threads, shifts),
             dask=dask,
             hidden=hidden,
         )
@@ -295,6 +310,12 @@ def denoise(
         teller.add_all(records)
     teller.summarize()
     return teller.outcome.exit_code
+
+
+def _refuse_with_urls(noise_map: Path | None, report: Path | None, stdio: bool) -> None:
+    """What is for files of this machine alone."""
+    if noise_map is not None or report is not None or stdio:
+        raise UsageError("--noise-map, --report and - are for files of this machine, not for URLs")
 
 
 def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines: bool) -> None:

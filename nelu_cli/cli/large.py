@@ -1,8 +1,8 @@
 """``nelu denoise`` for OME-Zarr images."""
 
 import contextlib
+import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nelu_cli.errors import UsageError
@@ -31,22 +31,23 @@ def denoise_zarr(
 ) -> int:
     """Denoise one image; return the exit status."""
     from nelu_cli.cli.reporting import progress
+    from nelu_cli.cluster.places import is_url
     from nelu_cli.cluster.scheduler import blocks_on, connected
     from nelu_cli.cluster.volumes import denoise_volume, one_after_the_other
 
-    source, target = Path(inputs[0]), Path(output.rstrip("/"))
+    source, target = inputs[0].rstrip("/"), output.rstrip("/")
     if len(inputs) > 1:
         raise UsageError("an OME-Zarr image is denoised by itself; give one input")
-    if target.suffix.lower() != ".zarr":
+    if not target.lower().endswith(".zarr"):
         raise UsageError(f"{output}: an OME-Zarr image becomes another; let its name end in .zarr")
-    if target.exists() and target.samefile(source):
+    if source == target or os.path.realpath(source) == os.path.realpath(target):
         raise UsageError(f"{output}: the result needs a name of its own")
     if settings.dry_run:
         raise UsageError(
             "--dry-run is for files; an OME-Zarr image can be stopped and gone on with"
         )
     with contextlib.ExitStack() as stack:
-        advance = stack.enter_context(progress(str(source), 1, quiet=hidden))
+        advance = stack.enter_context(progress(source, 1, quiet=hidden))
         shown = 0.0
 
         def step(done: int, total: int) -> None:
@@ -73,7 +74,8 @@ def denoise_zarr(
             )
         except KeyboardInterrupt as stop:
             teller.outcome.stopped_by = stopped_by(stop)
-            teller.console.print(f"interrupted; the same command goes on from {target}.part")
+            rest = target if is_url(target) else f"{target}.part"
+            teller.console.print(f"interrupted; the same command goes on from {rest}")
             return teller.outcome.exit_code
     teller.add(record)
     return teller.outcome.exit_code

@@ -18,8 +18,7 @@ from nelu_cli.stopping import stopped_by
 
 if TYPE_CHECKING:
     from nelu_cli.cli.page import PageReport
-    from nelu_cli.files.plan import Job
-    from nelu_cli.files.queue import FileProgress
+    from nelu_cli.files.queue import FileProgress, Named
     from nelu_cli.images import Header
 
 __all__ = [
@@ -96,7 +95,7 @@ def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["Fil
         begun = 0
         shown = 0.0
 
-        def step(job: "Job", done: int, parts: int) -> None:
+        def step(job: "Named", done: int, parts: int) -> None:
             nonlocal begun, shown
             begun += done == 0
             reached = begun - 1 + done / parts

@@ -1,16 +1,16 @@
 """OME-Zarr: what an image says of itself, and a new one that is laid out as another."""
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from nelu_cli.cluster.places import Place
 from nelu_cli.errors import ImageError
 
-__all__ = ["Multiscale", "array_in", "copy_layout", "is_zarr", "read_multiscale"]
+__all__ = ["Multiscale", "array_in", "copy_layout", "is_zarr", "name_it", "read_multiscale"]
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
@@ -28,19 +28,21 @@ class Multiscale:
     levels: tuple[str, ...]
 
 
-def is_zarr(path: Path) -> bool:
+def is_zarr(path: Place) -> bool:
     """Whether a folder is a Zarr group or array."""
-    return path.is_dir() and any((path / name).is_file() for name in _METADATA[:4])
+    if not path.remote:
+        return any(Path(path.address, name).is_file() for name in _METADATA[:4])
+    return path.is_folder() and any((path / name).exists() for name in _METADATA[:4])
 
 
-def read_multiscale(path: Path) -> Multiscale:
+def read_multiscale(path: Place) -> Multiscale:
     """What the image at ``path`` says of itself, in OME-Zarr 0.4 or 0.5.
 
     Raises:
         ImageError: there is no such image.
     """
     with _reported(path):
-        attributes: dict[str, Any] = dict(_zarr().open_group(path, mode="r").attrs)
+        attributes: dict[str, Any] = dict(_zarr().open_group(_store(path), mode="r").attrs)
     attributes = attributes.get("ome", attributes)
     images = attributes.get("multiscales")
     if not images:
@@ -59,30 +61,37 @@ def read_multiscale(path: Path) -> Multiscale:
     return Multiscale(axes, levels)
 
 
-def array_in(path: Path, level: str, mode: str = "r") -> Any:
+def array_in(path: Place, level: str, mode: str = "r") -> Any:
     """An array of a group; ``mode`` "r+" to write into it."""
     with _reported(path):
-        return _zarr().open_array(path / level, mode=mode)
+        return _zarr().open_array(_store(path / level), mode=mode)
 
 
-def copy_layout(source: Path, target: Path, image: Multiscale) -> None:
-    """Make a group that differs from ``source`` in that the image's arrays are still empty.
+def copy_layout(source: Place, target: Place, image: Multiscale) -> None:
+    """Make all of a group that differs from ``source`` in that the image's arrays are still empty.
 
     Metadata, chunks and compression are the same, and what else is in the group, labels say, is
-    copied.
+    copied. The metadata of the group itself are still missing: nobody takes it for an image.
     """
-    for path in sorted(source.rglob("*")):
-        name = path.relative_to(source)
-        if path.is_dir():
-            continue
-        in_image = any(name.is_relative_to(level) for level in image.levels)
-        if not in_image or name.name in _METADATA:
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target / name)
+    for name in source.files():
+        in_image = any(name.startswith(f"{level}/") for level in image.levels)
+        if name not in _METADATA and (not in_image or name.rpartition("/")[2] in _METADATA):
+            (target / name).write((source / name).read())
+
+
+def name_it(source: Place, target: Place) -> None:
+    """Make a group of what :func:`copy_layout` made, now that its arrays are filled."""
+    for name in _METADATA:
+        if (source / name).exists():
+            (target / name).write((source / name).read())
+
+
+def _store(path: Place) -> str | Path:
+    return path.address if path.remote else Path(path.address)
 
 
 @contextlib.contextmanager
-def _reported(path: Path) -> Iterator[None]:
+def _reported(path: Place) -> Iterator[None]:
     """Whatever Zarr finds wrong, in one line."""
     try:
         yield

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
+from nelu_cli.cluster.places import place
+from nelu_cli.cluster.transfers import Transfer, carry_out, decided
 from nelu_cli.cluster.volumes import Block, Volume, do_block
 from nelu_cli.errors import ClusterError, NeluError, UsageError
-from nelu_cli.files.job import clean_file, load_file, write_file
 from nelu_cli.files.plan import Job
 from nelu_cli.files.queue import FileProgress
 from nelu_cli.files.records import Record
@@ -22,7 +23,7 @@ from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 from nelu_cli.runtime.precision import Precision
 
-__all__ = ["LOCAL", "blocks_on", "connected", "denoise_files_on"]
+__all__ = ["LOCAL", "blocks_on", "connected", "denoise_files_on", "transfer_all_on"]
 
 LOCAL = "local"
 _PATIENCE = 10  # seconds to wait for a scheduler
@@ -89,25 +90,38 @@ def denoise_files_on(
     Raises:
         ClusterError: the scheduler is gone; what it had finished is finished.
     """
-    if any(job.source is None or job.target is None for job in jobs):
-        raise UsageError("--dask needs files, not standard input or output")
+    transfers = []
+    for job in jobs:
+        if job.source is None or job.target is None:
+            raise UsageError("--dask needs files, not standard input or output")
+        transfers.append(Transfer(place(job.source), place(job.target)))
+    models = Models(model, device, precision)
+    yield from transfer_all_on(client, transfers, settings, models, progress)
+
+
+def transfer_all_on(
+    client: Any,
+    transfers: Sequence[Transfer],
+    settings: Settings,
+    models: Models,
+    progress: FileProgress | None = None,
+) -> Generator[Record]:
+    """The same for files that may be at URLs."""
     from distributed import as_completed
 
     # The workers may have another folder in front of them.
-    jobs = [
-        replace(job, source=_absolute(job.source), target=_absolute(job.target)) for job in jobs
-    ]
+    model = None if models.asked is None else str(models.asked)
     model = str(Path(model).resolve()) if model is not None and Path(model).is_file() else model
-    exactness: Precision = "float32" if precision == "auto" else precision
+    exactness: Precision = "float32" if models.precision == "auto" else models.precision
     again = replace(settings, force=True, skip_existing=False)
-    futures: dict[Any, Job] = {}
-    for job in jobs:
-        decided = _decided(job, settings)
-        if decided is not None:
-            yield decided
+    futures: dict[Any, Transfer] = {}
+    for transfer in transfers:
+        finished = decided(transfer, settings)
+        if finished is not None:
+            yield finished
             continue
-        task = client.submit(_denoise, job, again, model, device, exactness, pure=False)
-        futures[task] = job
+        task = client.submit(_denoise, transfer, again, model, models.device, exactness, pure=False)
+        futures[task] = transfer
     waiting = set(futures)
     try:
         for task in as_completed(list(futures), raise_errors=False):
@@ -138,21 +152,7 @@ def blocks_on(client: Any, volume: Volume, blocks: Sequence[Block]) -> Iterator[
                 client.cancel(list(tasks))
 
 
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else Path(os.path.abspath(path))
-
-
-def _decided(job: Job, settings: Settings) -> Record | None:
-    """The record of a file that is not to be done, because its result exists."""
-    if job.target is None or not job.target.exists() or settings.force:
-        return None
-    if settings.skip_existing and not job.target.is_dir():
-        return Record(job.source_name, job.target_name, "skipped")
-    message = f"{job.target}: exists already; --force replaces it, --skip-existing leaves it"
-    return Record(job.source_name, job.target_name, "failed", error=message)
-
-
-def _result(client: Any, task: Any, job: Job) -> Record:
+def _result(client: Any, task: Any, job: Transfer) -> Record:
     """The record of a finished task."""
     try:
         value = _value(client, task, job.source_name)
@@ -186,20 +186,13 @@ def _value(client: Any, task: Any, name: str) -> object:
 
 
 def _denoise(
-    job: Job, settings: Settings, model: str | None, device: str, precision: Precision
+    transfer: Transfer, settings: Settings, model: str | None, device: str, precision: Precision
 ) -> Record:
     _prepare_worker()
     settings = replace(
         settings, options=replace(settings.options, memory=_memory(settings.options.memory))
     )
-    try:
-        loaded = load_file(job, settings)
-        if isinstance(loaded, Record):
-            return loaded
-        cleaned = clean_file(loaded, settings, _models(model, device, precision))
-        return cleaned if isinstance(cleaned, Record) else write_file(cleaned, settings)
-    except NeluError as error:
-        return Record(job.source_name, job.target_name, "failed", error=str(error))
+    return carry_out(transfer, settings, _models(model, device, precision))
 
 
 def _do_block(volume: Volume, block: Block) -> Block:

@@ -2,12 +2,12 @@
 
 A block covers whole chunks, so that no two blocks write to the same. It is read with a halo from
 across its borders, so that there are no seams. What is finished is noted beside the data; the image
-gets its name when all of it is there.
+gets its name when all of it is there. Where files cannot be renamed, at a URL, it gets the metadata
+that make it an image then.
 """
 
 import itertools
 import json
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +18,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nelu_cli.cluster.ome import Multiscale, array_in, copy_layout, read_multiscale
+from nelu_cli.cluster.ome import (
+    Multiscale,
+    array_in,
+    copy_layout,
+    is_zarr,
+    name_it,
+    read_multiscale,
+)
+from nelu_cli.cluster.places import Place, place
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 from nelu_cli.images import Header, to_dtype
@@ -58,8 +66,8 @@ class Block:
 class Volume:
     """What is to be done with an image; small, so that it can travel with every block."""
 
-    source: Path
-    target: Path
+    source: Place
+    target: Place
     axes: str
     levels: tuple[str, ...]
     plane: str
@@ -75,7 +83,7 @@ class Volume:
         """The dimensions that make a picture."""
         return self.axes.index(self.plane[0]), self.axes.index(self.plane[1])
 
-    def note(self, block: Block) -> Path:
+    def note(self, block: Block) -> Place:
         return self.target / _NOTES / block.name
 
 
@@ -90,8 +98,8 @@ def one_after_the_other(volume: Volume, blocks: Sequence[Block]) -> Iterator[Blo
 
 
 def denoise_volume(
-    source: Path,
-    target: Path,
+    source: Path | str,
+    target: Path | str,
     *,
     plane: str = "yx",
     options: Options = Options(),
@@ -105,8 +113,8 @@ def denoise_volume(
 ) -> Record:
     """Denoise an OME-Zarr image into another, plane by plane and channel by channel.
 
-    Unfinished work stays in ``target`` with ``.part`` added to its name; the same call goes on
-    from there.
+    Both are paths or URLs. Unfinished work stays in ``target`` with ``.part`` added to its name, or
+    at a URL in ``target`` itself; the same call goes on from there.
 
     Args:
         plane: the two axes that make a picture.
@@ -115,21 +123,25 @@ def denoise_volume(
         progress: called as ``progress(blocks_done, blocks_in_all)``.
     """
     begun = time.perf_counter()
-    if target.exists():
+    here, there = place(source), place(target)
+    existing = is_zarr(there) if there.remote else there.exists()
+    if existing:
         if skip_existing:
             return Record(str(source), str(target), "skipped")
         if not force:
             raise ImageError(
                 f"{target}: exists already; --force replaces it, --skip-existing leaves it"
             )
-    image = read_multiscale(source)
+        if there.remote:
+            there.remove()
+    image = read_multiscale(here)
     if len(plane) != 2 or plane[0] == plane[1] or not set(plane) <= set(image.axes):
         raise UsageError(f"{source}: --plane takes two of its axes {image.axes!r}, not {plane!r}")
-    part = target.with_name(f"{target.name}.part")
+    part = there if there.remote else Place(f"{there}.part")
     exactness: Precision = "float32" if precision == "auto" else precision
     volume = Volume(
-        source.resolve(),
-        part.resolve(),
+        here,
+        part,
         image.axes,
         image.levels,
         plane,
@@ -143,8 +155,9 @@ def denoise_volume(
     _begin(volume, image, part)
     levels = [_blocks(volume, level) for level in range(len(image.levels))]
     total, done = sum(map(len, levels)), 0
+    noted = set((part / _NOTES).files())
     for blocks in levels:  # a coarser level is made of the one before
-        waiting = [block for block in blocks if not volume.note(block).exists()]
+        waiting = [block for block in blocks if block.name not in noted]
         done += len(blocks) - len(waiting)
         if progress is not None:
             progress(done, total)
@@ -152,40 +165,39 @@ def denoise_volume(
             done += 1
             if progress is not None:
                 progress(done, total)
-    shutil.rmtree(part / _NOTES)
-    if target.exists():  # asked for with --force
-        shutil.rmtree(target)
-    part.rename(target)
-    return _record(volume, source, target, time.perf_counter() - begun)
+    name_it(here, part)
+    (part / _NOTES).remove()
+    if not there.remote:
+        there.remove()  # asked for with --force
+        Path(part.address).rename(there.address)
+    return _record(volume, str(source), str(target), time.perf_counter() - begun)
 
 
 def do_block(volume: Volume, block: Block) -> Block:
     """Clean a block of the finest level, or make one of a coarser level; note that it is done."""
     (_coarsen if block.level else _clean)(volume, block)
-    volume.note(block).touch()
+    volume.note(block).write(b"")
     return block
 
 
-def _begin(volume: Volume, image: Multiscale, part: Path) -> None:
+def _begin(volume: Volume, image: Multiscale, part: Place) -> None:
     """Make the new image, or see that what is there belongs to this work."""
-    notes = part / _NOTES
     facts = {**asdict(volume), "source": str(volume.source)}
     work = json.dumps(
         {key: value for key, value in facts.items() if key not in ("target", "device")},
         default=str,
         sort_keys=True,
-    )
-    if (notes / "work.json").is_file():
-        if (notes / "work.json").read_text("utf-8") != work:
+    ).encode()
+    described = part / _NOTES / "work.json"
+    if described.exists():
+        if described.read() != work:
             raise ImageError(
                 f"{part}: is of a run with other settings; remove it or repeat that run"
             )
         return
-    if part.exists():
-        shutil.rmtree(part)  # it never began
+    part.remove()  # it never began
     copy_layout(volume.source, part, image)
-    notes.mkdir(parents=True)
-    (notes / "work.json").write_text(work, "utf-8")
+    described.write(work)
 
 
 def _blocks(volume: Volume, level: int) -> list[Block]:
@@ -255,7 +267,7 @@ def _coarsen(volume: Volume, block: Block) -> None:
     target[block.region] = to_dtype(means, target.dtype)
 
 
-def _both(volume: Volume) -> tuple[tuple[Path, str], tuple[Path, str]]:
+def _both(volume: Volume) -> tuple[tuple[Place, str], tuple[Place, str]]:
     return (volume.source, "r"), (volume.target, "r+")
 
 
@@ -265,7 +277,7 @@ def _models(model: str, device: str, precision: Precision) -> Models:
     return Models(model, device, precision)
 
 
-def _record(volume: Volume, source: Path, target: Path, seconds: float) -> Record:
+def _record(volume: Volume, source: str, target: str, seconds: float) -> Record:
     """What was done, with the noise in the middle of the middle plane."""
     array = array_in(volume.source, volume.levels[0])
     height, width = (array.shape[axis] for axis in volume.plane_axes)
@@ -275,8 +287,8 @@ def _record(volume: Volume, source: Path, target: Path, seconds: float) -> Recor
     noise = estimate_noise(sample, model)
     white = 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
     return Record(
-        str(source),
-        str(target),
+        source,
+        target,
         "done",
         header,
         model=model.name,

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Protocol
 
 from nelu_cli.atomic import sweep
 from nelu_cli.errors import NeluError
@@ -12,9 +13,17 @@ from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 
-__all__ = ["FileProgress", "denoise_files"]
+__all__ = ["FileProgress", "Named", "denoise_files"]
 
-FileProgress = Callable[[Job, int, int], None]  # file, its tiles done, its tiles in all
+
+class Named(Protocol):
+    """A picture that is worked on."""
+
+    @property
+    def source_name(self) -> str: ...
+
+
+FileProgress = Callable[[Named, int, int], None]  # file, its tiles done, its tiles in all
 
 
 def denoise_files(
