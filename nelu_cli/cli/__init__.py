@@ -29,6 +29,7 @@ from nelu_cli.cli import (
     train,
     watch,
 )
+from nelu_cli.cli.help import PlainCommand
 from nelu_cli.cli.plain import plain
 from nelu_cli.errors import NeluError, UsageError
 
@@ -64,16 +65,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: importing the boxes is nearly half of its time
 )
-app.command("denoise")(denoise.denoise)
-app.command("watch")(watch.watch)
-app.command("compare")(compare.compare)
-app.command("info")(info.info)
-app.command("models")(models.models)
-app.command("eval")(evaluate.evaluate)
-app.command("train")(train.train)
+app.command("denoise", cls=PlainCommand)(denoise.denoise)
+app.command("watch", cls=PlainCommand)(watch.watch)
+app.command("compare", cls=PlainCommand)(compare.compare)
+app.command("info", cls=PlainCommand)(info.info)
+app.command("models", cls=PlainCommand)(models.models)
+app.command("eval", cls=PlainCommand)(evaluate.evaluate)
+app.command("train", cls=PlainCommand)(train.train)
 app.add_typer(data.app, name="data")
-app.command("export")(export.export)
-app.command("experiment")(experiment.experiment)
+app.command("export", cls=PlainCommand)(export.export)
+app.command("experiment", cls=PlainCommand)(experiment.experiment)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from nelu_cli.cli.completion import complete_sets
+from nelu_cli.cli.help import PlainCommand
+
 app = typer.Typer(
     help="List and fetch public sets of pictures, to train and measure.",
     no_args_is_help=True,
@@ -16,9 +19,14 @@ DataDir = Annotated[
 ]
 
 
-@app.command("fetch")
+@app.command("fetch", cls=PlainCommand)
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="See `nelu data list`.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", autocompletion=complete_sets, help="See `nelu data list`."
+        ),
+    ],
     data_dir: DataDir = None,
     mirror: Annotated[
         str | None,
@@ -46,7 +54,7 @@ def fetch(
         typer.echo(f"{public.name}: {len(public.checksums)} files in {folder} ({outcome.new} new)")
 
 
-@app.command("list")
+@app.command("list", cls=PlainCommand)
 def list_sets(data_dir: DataDir = None) -> None:
     """List the public sets, their sources, and which are here."""
     from rich.table import Table

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_baselines, complete_models, complete_sets
 from nelu_cli.cli.sizes import parse_quality
 from nelu_cli.errors import NeluError, UsageError
 
@@ -40,7 +41,9 @@ def evaluate(
     dataset: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FOLDER", help="Name of a set (see `nelu data list`), or a folder."
+            metavar="NAME|FOLDER",
+            autocompletion=complete_sets,
+            help="Name of a set (see `nelu data list`), or a folder.",
         ),
     ] = "samples",
     sigmas: Annotated[
@@ -51,6 +54,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME|PATH",
+            autocompletion=complete_models,
             help="Model or weights file; repeatable. Default: chosen for each picture, as by "
             "`nelu denoise`. `none`: no model.",
         ),
@@ -59,6 +63,7 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="NAME",
+            autocompletion=complete_baselines,
             help="Repeatable: wavelet, nlm, tv (blind: they estimate σ), wavelet-told, nlm-told, "
             "tv-told, bm3d (told the true σ).",
         ),
@@ -70,6 +75,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="NAME|FOLDER",
+            autocompletion=complete_sets,
             help="Real noise: photographs NAME_real and their clean means NAME_mean, such as cc.",
         ),
     ] = None,

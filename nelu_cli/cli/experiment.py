@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nelu_cli.cli.completion import complete_experiments, complete_sets
 from nelu_cli.errors import NeluError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,12 @@ OPTION_OF = {"sigma255": "sigma"}  # where a field of a config and its option di
 
 def experiment(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|all|list", help="An experiment, all of them, or a list.")
+        str,
+        typer.Argument(
+            metavar="NAME|all|list",
+            autocompletion=complete_experiments,
+            help="An experiment, all of them, or a list.",
+        ),
     ],
     out: Annotated[
         Path | None,
@@ -40,8 +46,10 @@ def experiment(
     dataset: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME|FOLDER",
+            autocompletion=complete_sets,
             help="Pictures for shift-averaging and table: a set (`nelu data list`) or a folder. "
-            "Default: bsd68 if it is there, else samples."
+            "Default: bsd68 if it is there, else samples.",
         ),
     ] = None,
     data_dir: Annotated[

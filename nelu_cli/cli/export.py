@@ -5,12 +5,18 @@ from typing import Annotated
 
 import typer
 
+from nelu_cli.cli.completion import complete_models
 from nelu_cli.errors import CheckpointError, UsageError
 
 
 def export(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A name from 'nelu models', or a weights file.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            autocompletion=complete_models,
+            help="A name from 'nelu models', or a weights file.",
+        ),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")] = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_models
 from nelu_cli.cli.plain import plain
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="A bundled model's name or a weights file.")
+        str | None,
+        typer.Argument(
+            metavar="NAME|PATH",
+            autocompletion=complete_models,
+            help="A bundled model's name or a weights file.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_models, complete_sets
 from nelu_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from nelu_cli.networks import Config, Recipe
     from nelu_cli.training import Event, TrainConfig
+
+_DATA, _NETWORK = "Pictures and noise", "The network"
+_LEARNING, _RUN = "How it learns", "The run"  # groups of options in the help
 
 _OPTIONS = {  # by the fields of a network's config, where they are not called alike
     "signed": "--signed/--nonnegative",
@@ -26,153 +30,265 @@ _OPTIONS = {  # by the fields of a network's config, where they are not called a
 
 def train(
     context: typer.Context,
-    network: Annotated[
-        str,
+    data: Annotated[
+        list[str] | None,
         typer.Option(
-            help="paper (one hidden layer), deep (multi-scale), or one that another package brings."
+            metavar="NAME|FOLDER",
+            autocompletion=complete_sets,
+            rich_help_panel=_DATA,
+            help="Training pictures: a dataset's name or any folder. Repeatable. "
+            "Default: cbsd432, or samples where that is missing.",
         ),
-    ] = "paper",
+    ] = None,
+    validate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FOLDER",
+            autocompletion=complete_sets,
+            rich_help_panel=_DATA,
+            help="Dataset to validate on. Default: the pictures held out.",
+        ),
+    ] = None,
+    hold_out: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Keep every n-th picture out of training; 0 for none. Default: 10.",
+        ),
+    ] = None,
+    validate_every: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_DATA, help="Steps from one validation to the next. Default: 1000."
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(rich_help_panel=_DATA, help="Where datasets are looked up first.")
+    ] = None,
     noise: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=_DATA,
             help="Kind of noise: white, photo (what cameras and scanners leave), or shares such "
-            "as camera=6,white=2."
+            "as camera=6,white=2. Default: white.",
         ),
     ] = None,
     sigma: Annotated[
         str | None,
-        typer.Option(help="Level of the white noise, 0–255: 15, or a range 0-120."),
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Level of the white noise, 0–255: a number or a range. Default: 0-120, paper: 15.",
+        ),
     ] = None,
     sigma_power: Annotated[
         float | None,
-        typer.Option(help="Above 1, small noise levels of the range are drawn more often."),
-    ] = None,
-    data: Annotated[
-        list[str] | None,
         typer.Option(
-            help="Training pictures: a dataset's name or any folder. Repeatable. "
-            "Default: cbsd432, or samples where that is missing."
+            rich_help_panel=_DATA,
+            help="Above 1, small noise levels of the range are drawn more often. Default: 1.",
         ),
     ] = None,
-    validate: Annotated[
-        str | None, typer.Option(help="Dataset to validate on. Default: the pictures held out.")
+    contrast: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Multiply clean patches by a factor from this range, e.g. 0.1-1. Default: 1.",
+        ),
     ] = None,
-    hold_out: Annotated[
-        int | None, typer.Option(help="Keep every n-th picture out of training; 0 for none.")
+    recolour: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=_DATA,
+            help="Share of the patches whose colours are changed, 0 to 1. Default: 0.",
+        ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: runs/NETWORK.")
+    batch: Annotated[
+        int | None, typer.Option(rich_help_panel=_DATA, help="Patches in a step. Default: 8.")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Length of the run in steps.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Length of the run in minutes.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out, perhaps for longer.")
-    ] = False,
-    start_from: Annotated[
-        str | None, typer.Option(help="Begin with the tensors of these weights that fit.")
+    patch: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_DATA, help="Side of a patch in pixels. Default: 128, paper: 64."
+        ),
     ] = None,
-    recipe: Annotated[
+    final_patch: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=_DATA, help="The same in the last fifth of the run. Default: --patch."
+        ),
+    ] = None,
+    network: Annotated[
         str,
         typer.Option(
-            help="nelu (ours), or paper: non-negative codes, decoded; all shifts; one crop of "
-            "128² a step, not turned; AdamW, lr 2e-2 × 0.7 in six equal parts of the run, ε 1e-3, "
-            "weight decay 0.01, neither clipping nor averaging. Departs from the paper in the "
-            "pictures (the Waterloo set is not to be had) and in that 300 epochs are the length "
-            "of the run."
+            rich_help_panel=_NETWORK,
+            help="paper (one hidden layer), deep (multi-scale), or one of another package.",
         ),
-    ] = "nelu",
-    channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
+    ] = "paper",
+    channels: Annotated[
+        int, typer.Option(rich_help_panel=_NETWORK, help="1 for grey, 3 for colour.")
+    ] = 1,
     activation: Annotated[
         str | None,
         typer.Option(
+            rich_help_panel=_NETWORK,
             help="paper: nelu, nelu-unrolled (Algorithm 2) or relu; deep: nelu, nelu-kept or relu. "
-            "Default: nelu."
+            "Default: nelu.",
         ),
     ] = None,
     signed: Annotated[
         bool | None,
-        typer.Option("--signed/--nonnegative", help="paper: may codes be negative? Ours: yes."),
+        typer.Option(
+            "--signed/--nonnegative",
+            rich_help_panel=_NETWORK,
+            help="paper: may codes be negative? Ours: yes.",
+        ),
     ] = None,
     pass_through: Annotated[
         bool | None,
         typer.Option(
             "--pass-through/--decode",
+            rich_help_panel=_NETWORK,
             help="paper: subtract what is shrunk away from the input (ours), or decode the code.",
         ),
     ] = None,
     widths: Annotated[
-        str | None, typer.Option(help="deep: channels at each scale, e.g. 48,80,128,128.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_NETWORK, help="deep: channels at each scale. Default: 48,80,128,128."
+        ),
     ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="deep: blocks of the encoder at each scale, e.g. 1,0,0,1.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="deep: blocks of the encoder at each scale. Default: 1,0,0,0.",
+        ),
     ] = None,
     decoder_blocks: Annotated[
-        str | None, typer.Option(help="deep: the same for the decoder. Default: --blocks.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="deep: the same for the decoder. Default: --blocks if given, else 1,2,1,2.",
+        ),
     ] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="deep: channels inside the blocks, e.g. 48,64,64,64.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="deep: channels inside the blocks. Default: --widths if given, else 48,64,64,64.",
+        ),
     ] = None,
     window: Annotated[
         str | None,
         typer.Option(
-            help="deep: NeLU measures the noise over n × n positions at each scale, e.g. 5,5,1."
+            rich_help_panel=_NETWORK,
+            help="deep: NeLU measures the noise over n × n positions, at each scale. "
+            "Default: 5,5,5,1.",
         ),
     ] = None,
     symmetry: Annotated[
         bool | None,
         typer.Option(
             "--symmetry/--no-symmetry",
+            rich_help_panel=_NETWORK,
             help="deep: treat a picture alike however it is turned or mirrored. Default: no, as "
             "the bundled weights do not.",
         ),
     ] = None,
-    contrast: Annotated[
+    recipe: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_NETWORK,
+            help="nelu (ours), or paper: non-negative codes, decoded; all shifts; one crop of "
+            "128² a step, not turned; AdamW, lr 2e-2 × 0.7 in six equal parts of the run, ε 1e-3, "
+            "weight decay 0.01, neither clipping nor averaging. Departs from the paper in the "
+            "pictures (the Waterloo set is not to be had) and in that 300 epochs are the length "
+            "of the run.",
+        ),
+    ] = "nelu",
+    loss: Annotated[
         str | None,
-        typer.Option(help="Multiply clean patches by a factor from this range, e.g. 0.1-1."),
-    ] = None,
-    recolour: Annotated[
-        float | None,
-        typer.Option(help="Share of the patches whose colours are changed, 0 to 1."),
-    ] = None,
-    loss: Annotated[str | None, typer.Option(help="scaled-mse, rmse, mse, l1 or log-mse.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Patches in a step.")] = None,
-    patch: Annotated[int | None, typer.Option(help="Side of a patch in pixels.")] = None,
-    final_patch: Annotated[
-        int | None, typer.Option(help="The same in the last fifth of the run. Default: --patch.")
+        typer.Option(
+            rich_help_panel=_LEARNING,
+            help="scaled-mse, rmse, mse, l1 or log-mse. Default: scaled-mse, paper: mse.",
+        ),
     ] = None,
     optimizer: Annotated[
-        str | None, typer.Option(help="deep: muon for the inner convolutions, or adamw for all.")
+        str | None,
+        typer.Option(
+            rich_help_panel=_LEARNING,
+            help="deep: muon for the inner convolutions, or adamw for all. Default: muon.",
+        ),
     ] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(rich_help_panel=_LEARNING, help="Learning rate. Default: 0.002.")
+    ] = None,
     clip: Annotated[
         float | None,
-        typer.Option(help="Largest norm of a step's gradient; 0 for no limit, as in the paper."),
+        typer.Option(
+            rich_help_panel=_LEARNING,
+            help="Largest norm of a step's gradient; 0 for no limit, as in the paper. Default: 1.",
+        ),
     ] = None,
     cooldown: Annotated[
-        float | None, typer.Option(help="Share of the run over which the learning rate falls to 0.")
+        float | None,
+        typer.Option(
+            rich_help_panel=_LEARNING,
+            help="Share of the run over which the learning rate falls to 0. Default: 0.4.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights, patches and noise.")] = 0,
-    validate_every: Annotated[
-        int | None, typer.Option(help="Steps from one validation to the next.")
+    out: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=_RUN, help="Folder of the run. Default: runs/NETWORK."),
     ] = None,
+    steps: Annotated[
+        int | None, typer.Option(rich_help_panel=_RUN, help="Length of the run in steps.")
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=_RUN, help="Length of the run in minutes. Default: 60."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            rich_help_panel=_RUN,
+            help="Go on with the run in --out, perhaps for longer.",
+        ),
+    ] = False,
+    start_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|PATH",
+            autocompletion=complete_models,
+            rich_help_panel=_RUN,
+            help="Begin with the tensors of these weights that fit.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(rich_help_panel=_RUN, help="Seed of weights, patches and noise.")
+    ] = 0,
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Of the convolutions; auto takes bfloat16 where it is faster."),
+        typer.Option(
+            rich_help_panel=_RUN,
+            help="Of the convolutions; auto takes bfloat16 where it is faster.",
+        ),
     ] = "auto",
     device: Annotated[
         Literal["auto", "cpu", "cuda", "mps"],
         typer.Option(
+            rich_help_panel=_RUN,
             help="Where to compute. auto takes a graphics card if there is one; cuda and mps have "
-            "not been tried."
+            "not been tried.",
         ),
     ] = "auto",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where datasets are looked up first.")
-    ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
+        int | None,
+        typer.Option(min=1, rich_help_panel=_RUN, help="Processor cores to use. Default: all."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", rich_help_panel=_RUN, help="Say nothing but errors.")
+    ] = False,
 ) -> None:
     """Train a denoiser. Interrupt it at any time; --resume goes on exactly where it was."""
     if steps is not None and minutes is not None:

@@ -5,13 +5,19 @@ from typing import Annotated, Literal
 
 import typer
 
+from nelu_cli.cli.completion import complete_models
+
 
 def watch(
     source: Annotated[Path, typer.Argument(metavar="IN", help="The folder to watch.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The folder for the results.")],
     model: Annotated[
         str | None,
-        typer.Option(metavar="NAME|PATH", help="Weights: a name from 'nelu models' or a file."),
+        typer.Option(
+            metavar="NAME|PATH",
+            autocompletion=complete_models,
+            help="Weights: a name from 'nelu models' or a file.",
+        ),
     ] = None,
     strength: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How much of the noise to take out.")
