@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import kills, mutations, scaling, speed, sqrt_lasso, training
+from benchmarks import cluster, kills, mutations, scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
@@ -164,3 +164,21 @@ def test_the_harness_of_kills_finds_nothing_wrong() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     row = json.loads(ran.stdout)["rows"][0]
     assert [row[name] for name in ("SIGKILL", "SIGTERM", "SIGINT")] == [2, 2, 2]
+
+
+def test_what_machines_need_grows_with_their_number() -> None:
+    one, many = (cluster.estimate(machines, 32, 1e6, halo=64) for machines in (1, 1000))
+    assert many.pixels_per_second == 1000 * one.pixels_per_second == 32e9
+    assert many.tasks_per_second == pytest.approx(32e9 / 2048**2)
+    assert many.bytes_per_second == pytest.approx(
+        32e9 * cluster.bytes_per_pixel(2048, halo=64, itemsize=2)
+    )
+    assert cluster.bytes_per_pixel(2048, halo=0, itemsize=2) == 2 * 3.25
+
+
+@pytest.mark.filterwarnings("default")  # zarr's own affairs
+def test_a_large_image_is_measured(tmp_path: Path) -> None:
+    large = cluster.large_image(0.00005, tmp_path)
+    assert large.pixels == pytest.approx(25_000, rel=0.02)
+    assert large.peak > 2**20
+    assert (tmp_path / "out.ome.zarr" / "zarr.json").is_file()

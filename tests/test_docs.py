@@ -31,6 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.filterwarnings("default")  # those of Dask and Zarr are theirs
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
     blocks = BLOCK.findall(page.read_text("utf-8"))

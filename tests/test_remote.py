@@ -30,7 +30,7 @@ from nelu_cli.runtime.models import Models
 Nelu = Callable[..., tuple[int, str, str]]
 
 pytestmark = [
-    pytest.mark.filterwarnings("default"),  # the services' own affairs
+    pytest.mark.filterwarnings("ignore"),  # the services' own affairs
     pytest.mark.usefixtures("small_models"),
 ]
 
