@@ -1,6 +1,7 @@
 """OME-Zarr: what an image says of itself, and a new one that is laid out as another."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class Multiscale:
 def is_zarr(path: Place) -> bool:
     """Whether a folder is a Zarr group or array."""
     if not path.remote:
-        return any(Path(path.address, name).is_file() for name in _METADATA[:4])
+        return any(os.path.isfile((path / name).address) for name in _METADATA[:4])
     return path.is_folder() and any((path / name).exists() for name in _METADATA[:4])
 
 
