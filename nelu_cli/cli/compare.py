@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nelu_cli.cli.options import MaxPixels, Quiet
 from nelu_cli.cli.page import check_page
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, NeluError, UsageError
@@ -24,12 +25,8 @@ def compare(
     ],
     page: Annotated[Path, typer.Argument(metavar="PAGE.html", help="The page to write.")],
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing page.")] = False,
-    max_pixels: Annotated[
-        str, typer.Option(metavar="COUNT", help="Refuse larger pictures, as 500M.")
-    ] = "1G",
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
-    ] = False,
+    max_pixels: MaxPixels = "1G",
+    quiet: Quiet = False,
 ) -> int:
     """Make a page to look at: before and after under a slider.
 

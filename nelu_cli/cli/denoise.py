@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nelu_cli.cli.completion import complete_models
+from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName, Quiet, Threads
 from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import STDIO
@@ -27,14 +27,7 @@ def denoise(
             "- is standard output. With a single name, photo.jpg becomes photo-denoised.jpg.",
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|PATH",
-            autocompletion=complete_models,
-            help="Weights: a name from 'nelu models' or a file. Chosen by default: grey or colour.",
-        ),
-    ] = None,
+    model: ModelName = None,
     strength: Annotated[
         float,
         typer.Option(
@@ -153,10 +146,7 @@ def denoise(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Say what would be done; write nothing.")
     ] = False,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"],
-        typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
-    ] = "auto",
+    device: Device = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         typer.Option(
@@ -164,9 +154,7 @@ def denoise(
             "nobody could see it."
         ),
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
-    ] = None,
+    threads: Threads = None,
     memory: Annotated[
         str,
         typer.Option(
@@ -175,10 +163,7 @@ def denoise(
             "large pictures are done in pieces that fit, without seams.",
         ),
     ] = "1G",
-    max_pixels: Annotated[
-        str,
-        typer.Option(metavar="COUNT", help="Refuse larger pictures before reading them, as 500M."),
-    ] = "1G",
+    max_pixels: MaxPixels = "1G",
     plane: Annotated[
         str,
         typer.Option(
@@ -192,12 +177,8 @@ def denoise(
             help="Let a Dask cluster do it: its scheduler's address or file, or one of our own.",
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
-    ] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Report each file as a line of JSON on standard output.")
-    ] = False,
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> int:
     """Clean noisy pictures. Nobody has to say how noisy they are.
 

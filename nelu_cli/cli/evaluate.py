@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nelu_cli.cli.completion import complete_baselines, complete_models, complete_sets
+from nelu_cli.cli.options import DataDir, Device, Threads
 from nelu_cli.cli.sizes import parse_quality
 from nelu_cli.errors import NeluError, UsageError
 
@@ -132,16 +133,9 @@ def evaluate(
             metavar="FOLDER", help="Write all pictures and heat maps of their errors here."
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder that holds sets by name.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")
-    ] = None,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"],
-        typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
-    ] = "auto",
+    data_dir: DataDir = None,
+    threads: Threads = None,
+    device: Device = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         typer.Option(help="What models compute in; auto as nelu denoise does by default."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nelu_cli.cli.completion import complete_experiments, complete_sets
+from nelu_cli.cli.options import DataDir
 from nelu_cli.errors import NeluError, UsageError
 
 if TYPE_CHECKING:
@@ -52,9 +53,7 @@ def experiment(
             "Default: bsd68 if it is there, else samples.",
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder that holds sets by name.")
-    ] = None,
+    data_dir: DataDir = None,
     images: Annotated[
         int | None, typer.Option(min=1, help="Use so many pictures, spread over the set.")
     ] = None,

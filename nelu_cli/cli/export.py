@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from nelu_cli.cli.completion import complete_models
+from nelu_cli.cli.options import Quiet
 from nelu_cli.errors import CheckpointError, UsageError
 
 
@@ -20,9 +21,7 @@ def export(
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
-    ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a network as an ONNX file for other programs.
 

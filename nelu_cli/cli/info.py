@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from nelu_cli.cli.completion import complete_models
+from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName
 from nelu_cli.cli.plain import plain
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
@@ -22,25 +22,14 @@ def info(
         list[str],
         typer.Argument(metavar="FILE", help="Pictures, folders or patterns; - is standard input."),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|PATH",
-            autocompletion=complete_models,
-            help="Weights to measure the noise with.",
-        ),
-    ] = None,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")
-    ] = "auto",
+    model: ModelName = None,
+    device: Device = "auto",
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"],
         typer.Option(help="What to compute in. auto takes what is faster here."),
     ] = "auto",
-    max_pixels: Annotated[
-        str, typer.Option(metavar="COUNT", help="Refuse larger pictures, as 500M.")
-    ] = "1G",
-    json_lines: Annotated[bool, typer.Option("--json", help="One line of JSON for each.")] = False,
+    max_pixels: MaxPixels = "1G",
+    json_lines: JsonLines = False,
 ) -> int:
     """Say what pictures hold: format, size, depth, metadata, noise. Writes nothing.
 

@@ -1,24 +1,17 @@
 """``nelu watch``: new pictures are cleaned as they appear."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from nelu_cli.cli.completion import complete_models
+from nelu_cli.cli.options import Device, JsonLines, ModelName, Quiet
 
 
 def watch(
     source: Annotated[Path, typer.Argument(metavar="IN", help="The folder to watch.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The folder for the results.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|PATH",
-            autocompletion=complete_models,
-            help="Weights: a name from 'nelu models' or a file.",
-        ),
-    ] = None,
+    model: ModelName = None,
     strength: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How much of the noise to take out.")
     ] = 1.0,
@@ -34,15 +27,9 @@ def watch(
             help="A file is complete when it has not changed for so long.",
         ),
     ] = 2.0,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"], typer.Option(help="Where to compute.")
-    ] = "auto",
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Say nothing but what went wrong.")
-    ] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Report each file as a line of JSON on standard output.")
-    ] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    json_lines: JsonLines = False,
 ) -> int:
     """Clean new pictures in a folder as they appear, until Ctrl-C.
 
