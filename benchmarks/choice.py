@@ -18,7 +18,7 @@ from nelu_cli.data import sets
 from nelu_cli.evaluation import psnr
 from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.noise.filters import FloatImage, quantise
-from nelu_cli.runtime.choice import PHOTO_MODEL, choose_model
+from nelu_cli.runtime.choice import PHOTO_MODELS, choose_model
 from nelu_cli.runtime.models import Models, preferred_model
 from nelu_cli.runtime.pipeline import denoise_pixels
 
@@ -36,12 +36,13 @@ def main() -> None:
     arguments = parser.parse_args()
     models = Models()
     white = preferred_model(arguments.channels)
-    print(f"| noise | {white} chosen | PSNR chosen | {white} | {PHOTO_MODEL} |")
+    photo = PHOTO_MODELS[arguments.channels]
+    print(f"| noise | {white} chosen | PSNR chosen | {white} | {photo} |")
     print("|---|---|---|---|---|")
     paths = sets.find(arguments.dataset).paths[:: arguments.every]
     for text in arguments.sigmas.split(","):
         cases = _white(paths, float(text), arguments.channels)
-        print(_row(f"white, σ = {text}", cases, models, white))
+        print(_row(f"white, σ = {text}", cases, models, white, photo))
     if arguments.pairs:
         pairs = sets.pairs_of(sets.find(arguments.pairs))
         real = (
@@ -49,7 +50,7 @@ def main() -> None:
             for pair in pairs
         )
         cases = ((clean, quantise(noisy)) for clean, noisy in real)
-        print(_row(f"real, {arguments.pairs}", cases, models, white))
+        print(_row(f"real, {arguments.pairs}", cases, models, white, photo))
 
 
 def _white(paths: tuple[Path, ...], sigma: float, channels: int) -> Iterator[Case]:
@@ -60,16 +61,16 @@ def _white(paths: tuple[Path, ...], sigma: float, channels: int) -> Iterator[Cas
         yield clean, quantise(add_noise(clean, "white", sigma, noise_seed(path.name, sigma, 0))[1])
 
 
-def _row(name: str, cases: Iterator[Case], models: Models, white: str) -> str:
+def _row(name: str, cases: Iterator[Case], models: Models, white: str, photo: str) -> str:
     chosen, scores = [], []
     for clean, noisy in cases:
         found = {}
-        for model in (white, PHOTO_MODEL):
+        for model in (white, photo):
             cleaned = denoise_pixels(noisy, models.load(model)).pixels
             found[model] = psnr(clean, np.asarray(cleaned / np.float32(255), np.float32))
         choice = choose_model(noisy, models).model.name
         chosen.append(choice == white)
-        scores.append((found[choice], found[white], found[PHOTO_MODEL]))
+        scores.append((found[choice], found[white], found[photo]))
     means = " | ".join(f"{value:.2f}" for value in np.mean(scores, axis=0))
     return f"| {name} | {sum(chosen)} of {len(chosen)} | {means} |"
 

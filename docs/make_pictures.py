@@ -1,7 +1,7 @@
 """Make the README's pictures: ``python docs/make_pictures.py``.
 
 A photograph that comes with scikit-image (a cat, CC0) goes through our model of a camera (noise of
-σ = 11 on the 0–255 scale, seed 3) and is saved as an ordinary 8-bit file; a bare ``nelu denoise``
+σ = 8 on the 0–255 scale, seed 3) and is saved as an ordinary 8-bit file; a bare ``nelu denoise``
 cleans that file.
 """
 
@@ -16,7 +16,7 @@ from skimage import data
 from nelu_cli.noise import add_noise
 from nelu_cli.noise.filters import quantise
 
-SIGMA, SEED = 11, 3
+SIGMA, SEED = 8, 3
 DOCS = Path(__file__).parent
 
 

@@ -14,7 +14,7 @@ from nelu_cli import checkpoints, denoise
 from nelu_cli.evaluation import psnr
 from nelu_cli.noise import NoiseKind, add_noise
 from nelu_cli.noise.filters import FloatImage, quantise
-from nelu_cli.runtime.choice import PHOTO_MODEL, choose_model, noise_character
+from nelu_cli.runtime.choice import choose_model, noise_character
 from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
 
@@ -46,7 +46,7 @@ def test_white_noise_gets_a_white_model(name: str, sigma: float) -> None:
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_camera_noise_gets_the_photo_model(name: str, seed: int) -> None:
     choice = choose_model(noisy("camera", 8, name, seed), MODELS)
-    assert choice.model.name == PHOTO_MODEL
+    assert choice.model.name == "photo-color"
     assert choice.character is not None
     assert choice.character.kind == "camera-like"
 
@@ -55,7 +55,7 @@ def test_a_grey_picture_has_a_choice_too() -> None:
     grey = noisy("camera", 8)[..., 1:2]
     three = np.repeat(grey, 3, axis=-1)
     for pixels in (grey, three):
-        assert choose_model(pixels, MODELS).model.name == PHOTO_MODEL
+        assert choose_model(pixels, MODELS).model.name == "photo-gray"
     white = quantise(add_noise(picture()[..., :1], "white", 15, 0).noisy)
     for pixels in (white, np.repeat(white, 3, axis=-1)):
         assert choose_model(pixels, MODELS).model.name == "deep-gray"
@@ -69,7 +69,7 @@ def test_a_model_that_is_asked_for_is_taken() -> None:
 
 def test_the_choice_does_not_depend_on_scale_or_brightness() -> None:
     pixels = noisy("camera", 8).astype(np.float32)
-    both = [load_model(name, precision="float32") for name in ("deep-color", PHOTO_MODEL)]
+    both = [load_model(name, precision="float32") for name in ("deep-color", "photo-color")]
     found = [noise_character(p, *both) for p in (pixels, pixels * 4, pixels + 64, pixels / 255)]
     first = found[0]
     assert first is not None
@@ -104,14 +104,14 @@ def test_nobody_has_to_choose(kind: NoiseKind) -> None:
 
 def test_a_grey_picture_through_the_photo_model_is_cleaned() -> None:
     clean, dirty = (part[..., 1] for part in add_noise(picture(), "camera", 10, 3))
-    result = denoise(dirty, PHOTO_MODEL)
+    result = denoise(dirty, "photo-gray")
     assert result.shape == dirty.shape
     assert psnr(clean, result.clip(0, 1)) > psnr(clean, dirty) + 1.5
 
 
 def test_the_level_of_camera_noise_is_found_to_a_third() -> None:
     pixels = noisy("camera", 10)
-    assert estimate_noise(pixels, load_model(PHOTO_MODEL)) == pytest.approx(10, rel=0.33)
+    assert estimate_noise(pixels, load_model("photo-color")) == pytest.approx(10, rel=0.33)
 
 
 def test_the_kind_of_noise_is_told(nelu: Nelu, tmp_path: Path) -> None:

@@ -25,9 +25,6 @@ def passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
 
     def find(tiles: Tensor) -> Tensor:
         with torch.inference_mode():
-            if tiles.shape[1] == 1 < model.channels:  # a grey picture, stored as colour
-                three = tiles.expand(-1, model.channels, -1, -1).contiguous()
-                return find(three).mean(1, keepdim=True)
             groups = torch.split(tiles, model.channels, dim=1)
             found = [full(group.to(model.device)).cpu() for group in groups]
             return found[0] if len(found) == 1 else torch.cat(found, dim=1)

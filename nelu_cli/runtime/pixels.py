@@ -38,7 +38,7 @@ def check_pixels(pixels: NDArray[Any], model: Model) -> None:
     if pixels.size == 0:
         raise ImageError(f"an array of shape {pixels.shape} holds no pixels")
     channels = pixels.shape[-1]
-    if model.channels not in (1, channels) and not (model.for_photos and channels == 1):
+    if model.channels not in (1, channels):
         raise ImageError(
             f"model {model.name} needs {model.channels} channels, the picture has "
             f"{channels}; choose another model or leave the choice to nelu"
