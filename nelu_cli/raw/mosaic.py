@@ -23,9 +23,9 @@ __all__ = ["Mosaic"]
 
 _WINDOW = 15  # positions of a plane, the side of the box over which what was removed is judged
 _CHANCE = 1.3  # mean square of noise alone that such a box seldom exceeds: 1 ± 0.1
-_STRONG = 0.018
+_STRONG = 0.03
 """Noise at middle grey, as a share of white, above which denoising the mosaic is the better way: by
-``python -m benchmarks.raw``, see docs/photographers.md; its sensor at ISO 9000, about."""
+``python -m benchmarks.raw``, see docs/photographers.md; its sensor at ISO 18,000, about."""
 Develop = Callable[[bytes, bool, str], Picture]  # a DNG, whether in 16 bits, and the colour space
 
 
