@@ -4,8 +4,10 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from nelu_cli import checkpoints
 from nelu_cli.cli import run
@@ -59,3 +61,15 @@ def small_models(weights_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     default_models.cache_clear()
     yield weights_folder
     default_models.cache_clear()
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Smooth shapes with edges: something that can be denoised."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        coarse = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        coarse.resize((48, 40), Image.Resampling.NEAREST).save(folder / f"{number}.png")
+    return folder

@@ -18,7 +18,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from nelu_cli import checkpoints, cli
 from nelu_cli.data.patches import Batch
@@ -37,18 +36,6 @@ TINY_PAPER = PaperConfig(filters=8, kernel=5, stride=4)
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
     torch.set_num_threads(1)
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Smooth shapes with edges: something that can be denoised."""
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for number in range(4):
-        coarse = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
-        coarse.resize((48, 40), Image.Resampling.NEAREST).save(folder / f"{number}.png")
-    return folder
 
 
 @pytest.fixture

@@ -37,17 +37,6 @@ def _one_thread() -> None:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for number in range(4):
-        coarse = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
-        coarse.resize((48, 40), Image.Resampling.NEAREST).save(folder / f"{number}.png")
-    return folder
-
-
-@pytest.fixture
 def config(pictures: Path) -> TrainConfig:
     return TrainConfig(
         data=(str(pictures),),
