@@ -76,7 +76,7 @@ def test_the_choice_does_not_depend_on_scale_or_brightness() -> None:
     for other in found[1:]:
         assert other is not None
         assert other.correlation == pytest.approx(first.correlation, abs=0.01)
-        assert other.agreement == pytest.approx(first.agreement, abs=0.01)
+        assert other.white_share == pytest.approx(first.white_share, abs=0.01)
         assert other.reach == first.reach
 
 
@@ -125,7 +125,7 @@ def test_the_kind_of_noise_is_told(nelu: Nelu, tmp_path: Path) -> None:
     found = json.loads(out)
     assert found["noise_kind"] == "camera-like"
     assert found["noise_correlation"] > 0.1
-    assert found["noise_agreement"] < 0.6
+    assert found["noise_white_share"] < 0.5
     assert found["noise_reach"] >= 1
     status, out, err = nelu("denoise", str(source), str(tmp_path / "out.png"))
     assert status == 0

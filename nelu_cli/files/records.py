@@ -66,7 +66,8 @@ def character_json(character: "NoiseCharacter | None") -> Json:
         "noise_kind": character.kind,
         "noise_correlation": character.correlation,
         "noise_reach": character.reach,
-        "noise_agreement": character.agreement,
+        "noise_white_share": character.white_share,
+        "noise_white_correlation": character.white_correlation,
     }
 
 

@@ -3,8 +3,9 @@
 White noise is independent from pixel to pixel. That of a finished photograph is not: demosaicing,
 noise reduction and JPEG have spread it over its neighbours. A network that knows only the one does
 next to nothing about the other. So, unless a model is asked for, a few crops go through both a
-white model and the photo model. Where both take out nearly the same, the noise is white, and the
-white model is for the picture; where they do not, the white model does not see the noise.
+white model and the photo model. Where the white model finds at least half as much, and what it
+finds is not correlated, the noise is white, and the white model is for the picture; else it does
+not see the noise.
 """
 
 from dataclasses import dataclass
@@ -29,17 +30,16 @@ __all__ = [
 ]
 
 PHOTO_MODELS: Final = {1: "photo-gray", 3: "photo-color"}  # by picture channels
-WHITE: Final = 0.6
-"""Agreement of the two models from which on noise counts as white.
+HALF: Final = 0.5
+"""How much a white model must find, as a share of what the photo model does (root mean squares).
 
-The cosine of the angle between what they take out is 0.18 to 0.38 for the 15 pictures of CC and
-0.51 to 0.54 for a RAW file that was only developed. With white noise it is 0.93 or more at σ = 5
-for 27 held-out photographs; for 108 pictures of cbsd432, some of which have noise of their own,
-0.45 to 0.56 for four of them at σ = 5, 0.69 or more for the others, 0.93 or more at σ = 15.
+It finds 0.02 to 0.28 of it in the 15 pictures of CC, in colour or grey. With white noise of
+σ = 5 it is 0.85 or more in 27 held-out photographs; in 108 pictures of cbsd432, some of which have
+noise of their own, it is 0.5 or more but for one in colour and three in grey.
 """
 _SIDE: Final = 64  # of the crops
 _FAR: Final = 8  # pixels: the largest distance looked at
-_FELT: Final = 0.1  # correlation above which noise reaches so far
+_FELT: Final = 0.1  # correlation of pixels from which on it counts
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,15 @@ class NoiseCharacter:
     """Of neighbouring pixels, in luma."""
     reach: int
     """Largest distance, in pixels, over which it is correlated."""
-    agreement: float
-    """Of what a white model and the photo model take for noise, 1 for the same."""
+    white_share: float
+    """Of what the photo model takes for noise, how much a white model finds."""
+    white_correlation: float
+    """Of neighbouring pixels in what the white model finds."""
 
     @property
     def kind(self) -> Literal["camera-like", "white"]:
-        return "white" if self.agreement >= WHITE else "camera-like"
+        white = self.white_share >= HALF and self.white_correlation < _FELT
+        return "white" if white else "camera-like"
 
 
 @dataclass(frozen=True)
@@ -103,21 +106,19 @@ def noise_character(pixels: NDArray[Any], white: Model, photo: Model) -> NoiseCh
     if sample.holes is not None:
         known = ~sample.holes.transpose(0, 3, 1, 2)
         found_white, found_photo = found_white * known, found_photo * known
-    removed = found_photo.mean(1)  # (N, h, w): luma, about
-    energy = float(np.mean(removed**2))
-    sizes = float(np.linalg.norm(found_white) * np.linalg.norm(found_photo))
-    if energy == 0 or sizes == 0:
+    if not (found_white.any() and found_photo.any()) or min(found_photo.shape[2:]) < 2:
         return None
-    agreement = float(np.vdot(found_white, found_photo)) / sizes
-    far = min(_FAR, *(length - 1 for length in removed.shape[1:]))
-    found = [_correlation(removed, distance) / energy for distance in range(1, far + 1)]
-    if not found:
-        return None
+    far = min(_FAR, *(length - 1 for length in found_photo.shape[2:]))
+    found = [_correlation(found_photo, distance) for distance in range(1, far + 1)]
     reach = next((k for k, value in enumerate(found) if value <= _FELT), len(found))
-    return NoiseCharacter(round(found[0], 3), reach, round(agreement, 3))
+    share = float(np.linalg.norm(found_white) / np.linalg.norm(found_photo))
+    beside = _correlation(found_white, 1)
+    return NoiseCharacter(round(found[0], 3), reach, round(share, 3), round(beside, 3))
 
 
 def _correlation(removed: NDArray[np.float32], distance: int) -> float:
-    across = np.mean(removed[:, :, distance:] * removed[:, :, :-distance])
-    down = np.mean(removed[:, distance:] * removed[:, :-distance])
-    return float(across + down) / 2
+    """Of pixels so far apart, in the luma (about) of (N, C, h, w)."""
+    luma = removed.mean(1)
+    across = np.mean(luma[:, :, distance:] * luma[:, :, :-distance])
+    down = np.mean(luma[:, distance:] * luma[:, :-distance])
+    return float(across + down) / (2 * float(np.mean(luma**2)) or 1.0)
