@@ -734,6 +734,27 @@ def test_the_accelerated_layer_is_algorithm_2_and_learns_its_weights() -> None:
     assert all(weight.grad is not None and weight.grad != 0 for weight in layer.parameters())
 
 
+@pytest.mark.parametrize("proximal", ["relu", "soft"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("lam", [0.2, -0.1, torch.tensor(0.3), torch.linspace(0, 0.4, 12)[:, None]])
+@pytest.mark.parametrize("dim", [1, None])
+def test_algorithm_2_gives_the_same_with_and_without_gradients(
+    proximal: Proximal, dtype: torch.dtype, lam: float | Tensor, dim: int | None
+) -> None:
+    u = sparse(3, 12, 7, dtype=dtype)
+    u[1] = 0
+    before = u.clone()
+    expected = algorithm_2(u, lam, 0.3, torch.tensor(0.5), steps=8, proximal=proximal, dim=dim)
+    with torch.no_grad():
+        z = algorithm_2(u, lam, 0.3, torch.tensor(0.5), steps=8, proximal=proximal, dim=dim)
+    assert z.dtype == expected.dtype
+    relative, absolute = {torch.float64: (1e-12, 1e-12), torch.float32: (1e-5, 1e-5)}.get(
+        dtype, (0.05, 0.02)
+    )
+    torch.testing.assert_close(z, expected, rtol=relative, atol=absolute)
+    assert torch.equal(u, before)
+
+
 @pytest.mark.parametrize("tau_value", [0.5, 1.3, 1.8])
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_tau_of_the_accelerated_layer_is_that_of_the_nelu_it_tends_to(

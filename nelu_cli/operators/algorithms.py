@@ -85,10 +85,39 @@ def algorithm_2(
     ----------
     Algorithm 2 of the paper, "Accelerated NeLU".
     """
+    if not torch.is_grad_enabled():
+        return _algorithm_2_in_place(u, lam, step_size, momentum, steps, proximal, dim)
     z = v = torch.zeros_like(u)
     for _ in range(steps):
         drift = momentum * v
         residual = z + drift - u
         v = drift - residual * (step_size / _norm(residual, dim))
         z = _shrink(z + v, step_size * lam, proximal)
+    return z
+
+
+def _algorithm_2_in_place(
+    u: Tensor,
+    lam: float | Tensor,
+    step_size: float | Tensor,
+    momentum: float | Tensor,
+    steps: int,
+    proximal: Proximal,
+    dim: int | None,
+) -> Tensor:
+    """The same steps where nobody asks for gradients: no new memory, fewer passes over it."""
+    threshold = step_size * lam
+    like = (u - threshold) * momentum  # in shape and type
+    z, v, residual = (torch.zeros_like(like) for _ in range(3))
+    for _ in range(steps):
+        v *= momentum
+        torch.add(z, v, out=residual)
+        residual -= u
+        v.addcmul_(residual, -step_size / _norm(residual, dim))
+        z += v
+        if proximal == "soft":  # min(z + βλ, 0) + ReLU(z − βλ)
+            torch.add(z, threshold, out=residual).clamp_(max=0)
+        z.sub_(threshold).relu_()
+        if proximal == "soft":
+            z += residual
     return z
