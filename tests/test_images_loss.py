@@ -84,6 +84,28 @@ def test_a_jpeg_cut_within_its_last_block_is_an_error(mode: str) -> None:
             assert np.array_equal(read(data[:-cut] + b"\xff\xd9").pixels, whole), cut
 
 
+@pytest.mark.parametrize(("seed", "quality"), [(104, 100), (160, 100), (241, 75), (248, 100)])
+def test_other_bits_for_those_cut_off_may_mean_the_same_pixels(seed: int, quality: int) -> None:
+    """In the last scan of a progressive file, a code for many empty blocks is as short as any."""
+    steps = np.random.default_rng(seed).normal(0, 1, (17 + seed % 24, 17 + seed % 16))
+    walk = np.clip(128 + steps.cumsum(0).cumsum(1) * (1 + seed % 5), 0, 255).astype(np.uint8)
+    data = saved(walk, "JPEG", quality=quality, progressive=True)
+    whole = read(data).pixels
+    for cut in range(3, 9):
+        with contextlib.suppress(ImageError):
+            damaged = data[:-cut].removesuffix(b"\xff") + b"\xff\xd9"
+            assert np.array_equal(read(damaged).pixels, whole), cut
+
+
+def test_a_lossless_jpeg_is_read_whole_or_not_at_all() -> None:
+    pixels = noise(24, 33)
+    data = imagecodecs.jpeg8_encode(pixels, lossless=True)
+    assert np.array_equal(read(data).pixels[..., 0], pixels)
+    for cut in (3, 10, 200):
+        with pytest.raises(ImageError, match=r"damaged JPEG file \(truncated"):
+            read(data[:-cut] + b"\xff\xd9")
+
+
 def test_the_last_number_of_a_text_may_be_cut() -> None:
     assert read(b"P2 2 1 255 7 14\n").notes == ()
     cut = read(b"P2 2 1 255 7 1")

@@ -350,6 +350,23 @@ def test_jpeg_in_tiff_with_its_last_strip_cut_is_an_error() -> None:
     assert np.array_equal(read(cut, salvage=True).pixels[:48], read(data).pixels[:48])
 
 
+@pytest.mark.parametrize("lost", [6, 60])
+def test_a_jpeg_strip_that_was_cut_and_ended_is_an_error(lost: int) -> None:
+    smooth = np.asarray(Image.fromarray(noise(6, 6, 3, dtype="uint8")).resize((64, 64)))
+    data = made(smooth, photometric="rgb", compression="jpeg", rowsperstrip=16, metadata=None)
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        page = file.pages[0]
+        assert isinstance(page, tifffile.TiffPage)
+        end = page.dataoffsets[3] + page.databytecounts[3]
+    ended = data[: end - lost - 2] + b"\xff\xd9" + data[end - lost :]
+    cut = with_tag(ended, 279, lambda old: old - lost, item=3)
+    with pytest.raises(ImageError, match="truncated: 1 of 4 strips of rows are missing on page 1"):
+        read(cut)
+    picture = read(cut, salvage=True)
+    assert picture.notes == ("page 1: 1 of 4 strips of rows are missing and black",)
+    assert np.array_equal(picture.pixels[:48], read(data).pixels[:48])
+
+
 # Smaller versions and look-up tables
 
 

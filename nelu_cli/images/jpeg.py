@@ -6,7 +6,6 @@ are left out with a word if they are previews or a gain map; others are not left
 
 import contextlib
 import io
-import re
 import struct
 from dataclasses import replace
 from typing import Any, BinaryIO
@@ -14,22 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import JpegImagePlugin
 
-from nelu_cli.images import pillow
+from nelu_cli.images import jpeg_scans, pillow
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import JpegLayout, Metadata, Picture, Refusal
 
 __all__ = ["FORMAT"]
 
-_END = b"\xff\xd9"
-_FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-_ALONE = {0x01, *range(0xD0, 0xD9)}  # markers without a segment
-_SCAN, _RESTARTS = 0xDA, 0xDD
-_RESTART = re.compile(rb"\xff[\xd0-\xd7]")
-_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")  # in the data of a scan
-_ARITHMETIC = re.compile(rb"\xff[\xc9-\xcb\xcd-\xcf]")  # frames
 _MP_ENTRIES = 0xB002
-_FURTHER = bytes((37 * index + 181) % 251 for index in range(256))
-"""Without markers; begins with a 1, as the decoder goes on with 0 where data are missing."""
 _PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one marker holds after its longest prefix
 
@@ -48,13 +38,15 @@ def _read(source: Source) -> Picture:
     """
     content = source.whole()
     notes = _other_pictures(_open(source), salvage=source.salvage)
-    end, problem = _scans(content)
+    end, problem = jpeg_scans.scans(content)
     if problem and source.salvage:
-        content = content[:end] + _END
+        content = content[:end] + jpeg_scans.END
     elif problem:
         raise ValueError(problem)
     picture = _decode(content)
-    if not problem and _is_cut(picture, content, end):
+    if not problem and jpeg_scans.is_cut(
+        content, end, picture.pixels, lambda other: _decode(other).pixels
+    ):
         problem = "truncated: its last rows are missing"
         if not source.salvage:
             raise ValueError(problem)
@@ -104,73 +96,6 @@ def _other_pictures(image: JpegImagePlugin.JpegImageFile, *, salvage: bool) -> l
     if others:
         notes.append(f"{others} of {1 + others} pictures are left out")
     return notes
-
-
-def _scans(content: bytes) -> tuple[int, str | None]:
-    """Where the picture's data end, and what is wrong with them, seen from the markers alone.
-
-    Of each component, scans must bring every coefficient, to its last bit; and between restart
-    markers, of which there must be enough, lie as many blocks as were announced.
-    """
-    missing: dict[int, list[int]] = {}  # bits of each coefficient of each component
-    frame, interval = b"", 0
-    position, end = 2, len(content)
-    while position + 4 <= end and content[position : position + 2] != _END:
-        marker, length = content[position + 1], int.from_bytes(content[position + 2 : position + 4])
-        body = content[position + 4 : position + 2 + length]
-        if content[position] != 0xFF:  # something between segments
-            position = _next_marker(content, position)
-        elif marker == 0xFF or marker in _ALONE:
-            position += 1 if marker == 0xFF else 2
-        elif position + 2 + length > end:
-            break
-        else:
-            position += 2 + length
-            if marker in _FRAMES:
-                frame, missing = body, {body[at]: [16] * 64 for at in range(6, len(body), 3)}
-            elif marker == _RESTARTS:
-                interval = int.from_bytes(body)
-            elif marker == _SCAN and len(body) > 5:
-                first, last, bits = body[-3:]
-                for at in range(1, 2 * body[0], 2):
-                    row = missing.setdefault(body[at], [16] * 64)
-                    row[first : last + 1] = [bits & 15] * (last + 1 - first)
-                after = _next_marker(content, position)
-                if interval and len(missing) == body[0]:
-                    markers = len(_RESTART.findall(content, position, after))
-                    if (markers + 1) * interval < _blocks(frame):
-                        return after, "truncated: parts of its data are missing"
-                position = after
-    if content[position : position + 2] != _END:
-        return position, "truncated"
-    if any(any(bits) for bits in missing.values()):
-        return position, "truncated: parts of its data are missing"
-    return position, None
-
-
-def _next_marker(content: bytes, position: int) -> int:
-    found = _MARKER.search(content, position)
-    return found.start() if found else len(content)
-
-
-def _blocks(frame: bytes) -> int:
-    """How many groups of blocks a scan of all components holds."""
-    height, width = int.from_bytes(frame[1:3]), int.from_bytes(frame[3:5])
-    sampling = [frame[at] for at in range(7, len(frame), 3)] if frame[5] > 1 else [0x11]
-    across = 8 * max(1, *(factors >> 4 for factors in sampling))
-    down = 8 * max(1, *(factors & 15 for factors in sampling))
-    return -(-width // across) * -(-height // down)
-
-
-def _is_cut(picture: Picture, content: bytes, end: int) -> bool:
-    """Whether the decoder takes bytes put in before the end as data: then data are missing.
-
-    Even if only the last block is cut, which no marker shows. Arithmetic coding may end early.
-    """
-    if _ARITHMETIC.search(content, 0, end):
-        return False
-    longer = _decode(content[:end] + _FURTHER + content[end:])
-    return not np.array_equal(longer.pixels, picture.pixels)
 
 
 def _layout(image: JpegImagePlugin.JpegImageFile) -> JpegLayout:

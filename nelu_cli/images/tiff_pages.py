@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import tifffile
 
-from nelu_cli.images import exif
+from nelu_cli.images import exif, jpeg_scans
 from nelu_cli.images import tiff_tags as tags
 from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Array, Header, Metadata, PageTags, Picture, Refusal, TiffLayout
@@ -21,7 +21,6 @@ _LOSSY = (6, *_JPEG, 50001)  # and old-style JPEG, WebP
 _BUFFER_BYTES = 16 << 20  # of compressed data read ahead; tifffile would take 256 MiB
 _HIGHEST_RATIO = 1 << 16  # of pixels to file in bytes, reached by empty pictures only
 _MOST_LEVELS = 32  # of a pyramid
-_END_OF_JPEG = b"\xff\xd9"
 
 
 class TiffPages:
@@ -247,14 +246,16 @@ class TiffPages:
         }
         if page.compression in _JPEG:
             there_all = {
-                index for index in there_all if self._ends_jpeg(offsets[index], counts[index])
+                index for index in there_all if jpeg_scans.is_whole(self._jpeg(page, index))
             }
         return set(range(expected)) - there_all
 
-    def _ends_jpeg(self, offset: int, count: int) -> bool:
-        tail = min(count, 64)
-        self._stream.seek(offset + count - tail)
-        return _END_OF_JPEG in self._stream.read(tail)
+    def _jpeg(self, page: Any, index: int) -> bytes:
+        """A strip or tile with the tables that all of them share."""
+        self._stream.seek(page.dataoffsets[index])
+        content = self._stream.read(page.databytecounts[index])
+        tables = page.jpegtables or b"\xff\xd8" + jpeg_scans.END
+        return bytes(tables[: -len(jpeg_scans.END)] + content[2:])
 
     def _tags(self, number: int, page: Any) -> PageTags:
         """The tags of a directory that do not describe its pixels, and its reduced versions."""
