@@ -18,6 +18,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import tifffile
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
@@ -204,17 +205,18 @@ def test_fractions_brightness_and_colour_can_be_chosen(nelu: Nelu) -> None:
     assert Path("none.png").read_bytes() == Path("in.png").read_bytes()
 
 
-def test_a_thing_worth_knowing_is_said_once(nelu: Nelu) -> None:
+def test_a_thing_worth_knowing_is_said_once_for_all_files(nelu: Nelu) -> None:
     counts = np.random.default_rng(0).poisson(2, (60, 60, 1)).astype(np.uint16)
-    for name in ("a.tif", "b.tif"):
+    for name in ("a.tif", "b.tif", "c.tif"):
         images.write(images.Picture(counts, None, "TIFF"), Path(name))
-    ran = nelu("denoise", "a.tif", "b.tif", "out")
+    ran = nelu("denoise", "a.tif", "b.tif", "c.tif", "out")
     assert ran.status == 0
     note = (
         "nelu: note: a.tif: the noise is below two levels of uint16: dithered, so that means stay"
     )
-    assert ran.err.count("nelu: note: ") == 1
+    assert ran.err.count("nelu: note: ") == 2
     assert note in ran.err
+    assert note.replace("a.tif", "also b.tif, c.tif") in ran.err
     assert re.search(r"a\.tif: 60×60 grey uint16, deep-gray, noise \d\.\d+ \(0\.0/255\)", ran.err)
     lines = nelu("denoise", "--force", "--json", "a.tif", "b.tif", "out").out.splitlines()
     assert all(len(json.loads(line)["notes"]) == 1 for line in lines)
@@ -323,6 +325,21 @@ def test_what_is_left_of_a_damaged_file_can_be_had(nelu: Nelu) -> None:
     ran = nelu("denoise", "--salvage", "cut.tif", "out.tif")
     assert ran.status == 0, ran.err
     assert "nelu: note: cut.tif: " in ran.err
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_missing_pages_of_a_stack_that_is_done_page_by_page_are_told(nelu: Nelu, dry: bool) -> None:
+    with tifffile.TiffWriter("whole.tif") as file:
+        for height in (20, 16, 20):
+            pixels = noisy(channels=1)[:height, :, 0]
+            file.write(pixels, photometric="minisblack", contiguous=False, metadata=None)
+    with tifffile.TiffFile("whole.tif") as file:
+        last = file.pages[2].offset
+    Path("cut.tif").write_bytes(Path("whole.tif").read_bytes()[: last + 2])
+    assert nelu("denoise", "cut.tif", "out.tif").status == 1
+    ran = nelu("denoise", "--salvage", *["--dry-run"] * dry, "cut.tif", "out.tif")
+    assert ran.status == 0, ran.err
+    assert "nelu: note: cut.tif: pages after page 2 are missing\n" in ran.err
 
 
 def test_depth_loss_can_be_allowed(nelu: Nelu) -> None:
@@ -673,11 +690,18 @@ def test_what_is_left_out_of_a_folder_is_named(nelu: Nelu) -> None:
     Path("in/d.PSD").write_text("layers")
     Path("in/gone.png").symlink_to("nowhere.png")
     os.mkfifo("in/pipe.png")
+    Path("in/device.png").symlink_to("/dev/null")
+    put("elsewhere/e.png")
+    Path("in/linked").symlink_to("../elsewhere")
+    Path("in/f.\x1b[31m").write_text("no picture")
+    summary = (
+        "1 done; left out: 1 .\\x1b[31m, 1 .txt, 2 GIF, 1 PSD, 1 broken link, 1 linked folder, "
+        "2 no regular file, 1 unknown"
+    )
     ran = nelu("denoise", "in", "out")
     assert ran.status == 0
-    assert ran.err.splitlines()[-1] == (
-        "1 done; left out: 1 .txt, 2 GIF, 1 PSD, 1 broken link, 1 no regular file, 1 unknown"
-    )
+    assert ran.err.splitlines()[-1] == summary
+    assert nelu("info", "in").err == f"{summary}\n"
     lines = nelu("denoise", "--json", "--force", "in", "out").out.splitlines()
     records = [json.loads(line) for line in lines]
     left = {record["input"]: record["kind"] for record in records if record["status"] != "done"}

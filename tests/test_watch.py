@@ -179,5 +179,16 @@ def test_watch_refuses_in_one_line(
     assert err == "nelu: watching needs one more package: pip install 'nelu-cli[watch]'\n"
 
 
+def test_what_is_left_out_of_each_file_is_told(
+    nelu: Nelu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [Record(name, name, "done", notes=("a part is missing",)) for name in ("a", "b")]
+    monkeypatch.setattr("nelu_cli.files.watch.watch_folder", lambda *_, **__: iter(records))
+    status, _, err = nelu("watch", str(tmp_path), str(tmp_path / "out"))
+    assert status == 0
+    told = [line for line in err.splitlines() if "note" in line]
+    assert told == ["nelu: note: a: a part is missing", "nelu: note: b: a part is missing"]
+
+
 def test_time_is_not_measured_by_the_wall() -> None:
     assert Folder(Path(), Path("out"), Settings().rename, 1).clock is time.monotonic

@@ -49,7 +49,8 @@ def info(
         found, problems = collect(files, PICTURES)
         names = [item.path for item in found]
     models = Models(model, device, precision)
-    outcome = Outcome(total=len(names) + len(problems))
+    failed = [problem for problem in problems if problem.status == "failed"]
+    outcome = Outcome(total=len(names) + len(failed))
     for name in names:
         try:
             seen = inspect_file(name, models, max_pixels=limit)
@@ -68,6 +69,8 @@ def info(
             print(json.dumps(problem.to_json()), flush=True)
         if problem.error is not None:
             stderr_console().print(f"nelu: {plain(problem.error)}", markup=False, style="red")
+    if outcome.left_out and outcome.done:
+        stderr_console().print(plain(str(outcome)), markup=False)
     return outcome.exit_code
 
 

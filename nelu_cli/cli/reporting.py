@@ -106,6 +106,9 @@ def file_progress(total: int, *, console: Console, quiet: bool) -> Iterator["Fil
         yield step
 
 
+_NAMED = 10  # further files of a note that are named
+
+
 class Report:
     """Tells of every file as it is finished, and counts."""
 
@@ -117,7 +120,7 @@ class Report:
         self.json_lines = json_lines
         self.page = page
         self.outcome = Outcome(total=total)
-        self.noted: set[str] = set()
+        self.noted: dict[str, list[str]] = {}  # the files that a note is of
 
     def add(self, record: Record) -> None:
         """Tell of one file."""
@@ -133,11 +136,16 @@ class Report:
             self.page.add(record)
 
     def note(self, record: Record) -> None:
-        """What a person should know, each thing once."""
+        """What a person should know, at once for the first file, for all others at the end."""
         for note in record.notes:
-            if note not in self.noted and not self.quiet:
-                self.console.print(plain(f"nelu: note: {record.input}: {note}"), markup=False)
-            self.noted.add(note)
+            files = self.noted.setdefault(note, [])
+            if not files:
+                self._print_note(record.input, note)
+            files.append(record.input)
+
+    def _print_note(self, files: str, note: str) -> None:
+        if not self.quiet:
+            self.console.print(plain(f"nelu: note: {files}: {note}"), markup=False)
 
     def add_all(self, records: Generator[Record]) -> None:
         """Tell of one file after the other; after Ctrl-C, still of those that were decided."""
@@ -154,9 +162,13 @@ class Report:
     def summarize(self) -> None:
         """The counts, if there was more than one file; and the page."""
         outcome = self.outcome
+        for note, (_, *others) in self.noted.items():
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            if others:
+                self._print_note(f"also {', '.join(others[:_NAMED])}{more}", note)
         worth = outcome.total > 1 or bool(outcome.left_out)
         if outcome.stopped_by is not None or (worth and not self.quiet):
-            self.console.print(str(outcome), markup=False)
+            self.console.print(plain(str(outcome)), markup=False)
         if self.page is not None:
             said = self.page.write()
             if not self.quiet:

@@ -58,6 +58,7 @@ def watch(
     try:
         for record in watch_folder(source, target, settings, models, settle=settle):
             report.add(record)
+            report.noted.clear()  # as there is no end, each file is told of at once
     except KeyboardInterrupt:
         pass
     return 1 if report.outcome.failed else 0

@@ -229,9 +229,11 @@ def _plan_stack(
             loaded.source, max_pixels=settings.max_pixels, salvage=settings.salvage
         ) as pages,
     ):
-        model = choose(pages[0])
+        first = pages[0]
+        model = choose(first)
         mapped = loaded.job.noise_map is not None
-        notes = prepare(pages[0].pixels, model, settings.options, noise_map=mapped).notes
+        notes = prepare(first.pixels, model, settings.options, noise_map=mapped).notes
+    notes = (*first.notes, *notes)
     return replace(record, model=model.name, precision=model.precision, notes=notes)
 
 

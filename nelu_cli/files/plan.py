@@ -240,6 +240,8 @@ def _walk(
             if not name.startswith(".")
             and not (avoided is not None and _same(avoided, Path(where, name)))
         )
+        linked = [path for path in (Path(where, name) for name in folders) if path.is_symlink()]
+        others += [Record(str(path), None, "left out", kind="linked folder") for path in linked]
         for path in (Path(where, name) for name in sorted(names) if not name.startswith(".")):
             kind = _kind_left_out(path, extensions)
             if kind is None:
@@ -252,7 +254,7 @@ def _walk(
 def _kind_left_out(path: Path, extensions: Collection[str]) -> str | None:
     """What a file in a folder is, if it cannot be done."""
     if not path.is_file():
-        return "broken link" if path.is_symlink() else "no regular file"
+        return "no regular file" if path.exists() else "broken link"
     extension = path.suffix.lower()
     return None if extension in extensions else _KINDS.get(extension, extension or "unknown")
 

@@ -57,6 +57,7 @@ class TiffPages:
         self._budget = exif.Budget(self._file.filehandle.size)
         self._last: tuple[int, Any, Array] | None = None
         self._planes = self._count_planes()
+        self._of_file = tuple(self.notes)  # the others are notes of pages
 
     def close(self) -> None:
         """Let go of the file; the source's stream stays open."""
@@ -102,7 +103,8 @@ class TiffPages:
         alpha = None
         if _has_alpha(page):
             pixels, alpha = pixels[..., :-1], pixels[..., -1]
-        return Picture(pixels, alpha, "TIFF", metadata, tuple(self.notes[told:]))
+        notes = (*(() if index else self._of_file), *self.notes[told:])
+        return Picture(pixels, alpha, "TIFF", metadata, notes)
 
     def whole(self) -> Picture:
         """All pages as one picture.
@@ -207,8 +209,8 @@ class TiffPages:
             content = self._stream.read(page.nbytes)
             result.view(np.uint8).reshape(-1)[: len(content)] = np.frombuffer(content, np.uint8)
             if len(content) < page.nbytes:
-                share = 100 * (1 - len(content) / page.nbytes)
-                self.notes.append(f"page {number + 1}: {share:.0f} % are missing and black")
+                share = math.ceil(100 * (1 - len(content) / page.nbytes))
+                self.notes.append(f"page {number + 1}: {share} % are missing and black")
             return result
         for index in range(math.prod(page.chunked)):
             try:
