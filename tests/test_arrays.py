@@ -170,6 +170,7 @@ def test_samples_are_colour_and_channels_are_not() -> None:
     [
         ((3, 2, 64, 64), None, ImageError, "would have 64 channels; say what its axes are"),
         ((2, 2, 3, 8, 8), None, ImageError, "is no picture"),
+        ((64, 64, 5), None, ImageError, "may be a picture of 5 channels, or a stack of narrow"),
         ((8, 8), "YXC", UsageError, "do not fit an array of shape"),
         ((8, 8), "YY", UsageError, "Y and X among them"),
         ((8, 8), "yx", UsageError, "Y and X among them"),
@@ -181,6 +182,14 @@ def test_odd_axes_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         denoise(noisy(*shape), axes=axes)
+
+
+@pytest.mark.parametrize("kind", ["bool", "complex64", "U1"])
+def test_what_is_no_number_is_refused(kind: str) -> None:
+    with pytest.raises(ImageError, match="cannot be denoised; use integers or floats"):
+        denoise(np.zeros((16, 16), kind))
+    with pytest.raises(ImageError, match="cannot be denoised; use integers or floats"):
+        estimate_noise(np.zeros((16, 16), kind))
 
 
 def test_many_axes_are_taken_when_named() -> None:

@@ -99,7 +99,7 @@ def test_other_bits_for_those_cut_off_may_mean_the_same_pixels(seed: int, qualit
 
 def test_a_lossless_jpeg_is_read_whole_or_not_at_all() -> None:
     pixels = noise(24, 33)
-    data = imagecodecs.jpeg8_encode(pixels, lossless=True)
+    data = bytes(imagecodecs.jpeg8_encode(pixels, lossless=True))
     assert np.array_equal(read(data).pixels[..., 0], pixels)
     for cut in (3, 10, 200):
         with pytest.raises(ImageError, match=r"damaged JPEG file \(truncated"):

@@ -182,6 +182,15 @@ class _Given:
 
 
 def _take(picture: object) -> _Given:
+    given = _taken(picture)
+    if given.array.dtype.kind not in "uif":
+        raise ImageError(
+            f"pixels of type {given.array.dtype} cannot be denoised; use integers or floats"
+        )
+    return given
+
+
+def _taken(picture: object) -> _Given:
     if isinstance(picture, Tensor):
         return _take_tensor(picture)
     pillow = sys.modules.get("PIL.Image")  # whoever has such an image has imported it

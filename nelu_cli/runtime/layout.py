@@ -11,6 +11,7 @@ from nelu_cli.errors import ImageError, UsageError
 __all__ = ["Layout", "usual_axes"]
 
 Array = NDArray[Any]
+_NARROW = 16  # columns: a stack of narrower pictures is more likely a picture of many channels
 
 
 class _Shaped(Protocol):
@@ -24,6 +25,12 @@ def usual_axes(array: _Shaped, channels_at: int) -> str:
     if dimensions == 2:
         return "YX"
     if dimensions == 3 and array.shape[channels_at] > 4:
+        samples = array.shape[-1]
+        if channels_at == -1 and samples <= _NARROW and samples < min(array.shape[:2]):
+            raise ImageError(
+                f"an array of shape {array.shape} may be a picture of {samples} channels, or a "
+                "stack of narrow ones; say which: axes='YXC' or axes='NYX'"
+            )
         return "NYX"
     if dimensions in (3, 4):
         channels = array.shape[channels_at]
