@@ -717,7 +717,13 @@ def test_what_is_left_out_of_a_folder_is_named(nelu: Nelu) -> None:
 )
 def test_names_do_not_reach_the_terminal_as_they_are(nelu: Nelu, name: str) -> None:
     put(name)
-    for ran in (nelu("denoise", name, "out.png"), nelu("denoise", name, name), nelu("info", name)):
+    for ran in (
+        nelu("denoise", name, "out.png"),
+        nelu("denoise", name, name),
+        nelu("info", name),
+        nelu("compare", name, f"no{name}", "page.html"),
+        nelu("watch", f"no{name}", "out"),
+    ):
         for text in (ran.out, ran.err):
             assert not {"\x1b", "\x9b", "\u202e"} & set(text)
             assert "\nlines" not in text
@@ -729,7 +735,7 @@ def test_names_do_not_reach_the_terminal_as_they_are(nelu: Nelu, name: str) -> N
 def test_plain_text_stays_as_it_is() -> None:
     assert plain("Grüße → 512×512 ✓ 日本 🙂") == "Grüße → 512×512 ✓ 日本 🙂"
     assert plain("a\x1b[0m\r\n\udcff\u2028") == "a\\x1b[0m\\r\\n\\udcff\\u2028"
-    assert plain("a\nb\t", keep="\n") == "a\nb\\t"
+    assert plain("a\nb\t") == "a\\nb\\t"
 
 
 def test_the_second_of_two_processes_does_not_replace_the_result_of_the_first(

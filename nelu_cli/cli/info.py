@@ -62,7 +62,8 @@ def info(
         if json_lines:
             print(json.dumps(seen.to_json()), flush=True)
         else:
-            stdout_console().print(_describe(seen), markup=False)
+            for line in _describe(seen):
+                stdout_console().print(line, markup=False)
     for problem in problems:
         outcome.count(problem)
         if json_lines:
@@ -74,14 +75,14 @@ def info(
     return outcome.exit_code
 
 
-def _describe(seen: "Inspection") -> str:
+def _describe(seen: "Inspection") -> list[str]:
     """A few lines for a person."""
     from nelu_cli.cli.reporting import noise_text, picture_text
 
     lines = [plain(seen.input), f"  {seen.header.format}, {picture_text(seen.header)}"]
     if seen.metadata is None:
         lines.append("  animated: cannot be denoised; extract a frame first")
-        return "\n".join(lines)
+        return lines
     labels = {
         "profile": "colour profile: {}",
         "exif_bytes": "EXIF: {} bytes",
@@ -105,4 +106,4 @@ def _describe(seen: "Inspection") -> str:
         lines.append(f"  {noise} (by {seen.model} in {seen.precision})")
     else:
         lines.append("  noise not measured: no weights are bundled")
-    return "\n".join(lines)
+    return lines

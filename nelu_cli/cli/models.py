@@ -53,7 +53,8 @@ def models(
         ("Trained at one noise level, for comparisons with the paper only:", one_level),
     ):
         if group:
-            console.print(f"{title}\n", _table([_summary(header) for header in group]), "")
+            for part in (title, "", _table([_summary(header) for header in group]), ""):
+                console.print(part)
     if not headers:
         console.print("No models are bundled.")
 

@@ -8,14 +8,10 @@ _UNSAFE = {"Cc", "Cs", "Zl", "Zp"}  # controls (ESC, newline, C1), lone surrogat
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def plain(text: object, *, keep: str = "") -> str:
-    """One line without anything that a terminal would obey, each such character as an escape.
-
-    ``keep`` lists characters that may stay: the newlines of a text of ours.
-    """
+def plain(text: object) -> str:
+    """One line without anything that a terminal would obey, each such character as an escape."""
     return "".join(
-        character if character in keep or not _is_unsafe(character) else _escaped(character)
-        for character in str(text)
+        _escaped(character) if _is_unsafe(character) else character for character in str(text)
     )
 
 

@@ -38,8 +38,8 @@ class SafeConsole(Console):
     """Prints no control character from outside, and no ``:name:`` as a picture."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As of Rich; texts of ours may have several lines."""
-        safe = (plain(item, keep="\n") if isinstance(item, str) else item for item in objects)
+        """As of Rich; a text is one line."""
+        safe = (plain(item) if isinstance(item, str) else item for item in objects)
         super().print(*safe, **options)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from nelu_cli.cli.completion import complete_models, complete_sets
+from nelu_cli.cli.plain import plain
 from nelu_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -431,10 +432,11 @@ def _run(
             )
     except RunStopped as stop:
         again = shlex.join(["nelu", "train", "--resume", "--out", str(folder)])
-        print(f"nelu: stopped and saved; go on with: {again}", file=sys.stderr)
+        print(f"nelu: stopped and saved; go on with: {plain(again)}", file=sys.stderr)
         raise typer.Exit(128 + (stopped_by(stop.__cause__ or stop) or 2)) from None
     if not quiet:
-        print(f"nelu: done; the weights are {folder / 'best.safetensors'}", file=sys.stderr)
+        weights = plain(folder / "best.safetensors")
+        print(f"nelu: done; the weights are {weights}", file=sys.stderr)
 
 
 class _Display:

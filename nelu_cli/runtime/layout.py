@@ -26,7 +26,7 @@ def usual_axes(array: _Shaped, channels_at: int) -> str:
         return "YX"
     if dimensions == 3 and array.shape[channels_at] > 4:
         samples = array.shape[-1]
-        if channels_at == -1 and samples <= _NARROW and samples < min(array.shape[:2]):
+        if channels_at == -1 and samples <= _NARROW and 4 * samples <= min(array.shape[:2]):
             raise ImageError(
                 f"an array of shape {array.shape} may be a picture of {samples} channels, or a "
                 "stack of narrow ones; say which: axes='YXC' or axes='NYX'"
