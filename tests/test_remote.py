@@ -97,6 +97,28 @@ def test_urls_are_told_from_paths() -> None:
 # Pictures
 
 
+def test_passwords_are_not_printed(nelu: Nelu, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for url in (
+        "http://me:secret@127.0.0.1:1/a.png?key=secret",
+        "s3://me:secret@bucket/a.png",
+        "nosuch://me:secret@host/a.png",
+    ):
+        for names in ((url, "out.png"), ("--json", url, "out.png")):
+            status, out, err = nelu("denoise", *names)
+            assert status == 1
+            assert err.startswith(f"nelu: {url.partition(':')[0]}://")
+            assert "secret" not in out + err
+
+
+def test_a_folder_of_other_kinds_at_a_url_is_named(nelu: Nelu, bucket: str) -> None:
+    place(f"{bucket}/others/a.gif").write(b"GIF89a")
+    status, _, err = nelu("denoise", f"{bucket}/others", f"{bucket}/out")
+    assert status == 1
+    assert "no pictures that can be done in this folder, only 1 GIF\n" in err
+
+
 def test_a_folder_goes_from_url_to_url(nelu: Nelu, bucket: str) -> None:
     for number, name in enumerate(("a.png", "deep/b.png")):
         (place(bucket) / "in" / name).write(png(noisy(number)))

@@ -15,14 +15,21 @@ from typing import Any
 
 from nelu_cli.errors import ImageError, NeluError
 
-__all__ = ["Place", "is_url", "place"]
+__all__ = ["Place", "is_url", "place", "without_secrets"]
 
+_WHO = re.compile(r"(?<=://)[^/\s]*@")
+_QUERY = re.compile(r"(?<=\S)\?[^\s]+")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C: is a drive
 
 
 def is_url(name: str) -> bool:
     """Whether this is no path of this machine."""
     return _URL.match(name) is not None
+
+
+def without_secrets(text: str) -> str:
+    """A text without the names, passwords and queries (where tokens are) of addresses in it."""
+    return _QUERY.sub("?…", _WHO.sub("", text))
 
 
 def place(name: "str | Path | Place") -> "Place":
@@ -41,7 +48,8 @@ class Place:
     """A URL, or an absolute path."""
 
     def __str__(self) -> str:
-        return self.address
+        """As it may be printed."""
+        return without_secrets(self.address) if self.remote else self.address
 
     @property
     def remote(self) -> bool:
@@ -119,10 +127,10 @@ class Place:
             fs, path = url_to_fs(self.address)
         except ImportError:
             raise ImageError(
-                f"{self.address}: URLs need more packages: pip install 'nelu-cli[remote]'"
+                f"{self}: URLs need more packages: pip install 'nelu-cli[remote]'"
             ) from None
         except ValueError as error:
-            raise ImageError(f"{self.address}: no kind of URL that fsspec knows") from error
+            raise ImageError(f"{self}: no kind of URL that fsspec knows") from error
         fs.invalidate_cache()  # others write, too
         return fs, str(path)
 
@@ -134,7 +142,10 @@ class Place:
         except NeluError:
             raise
         except FileNotFoundError as error:
-            raise ImageError(f"{self.address}: no such file or folder") from error
+            raise ImageError(f"{self}: no such file or folder") from error
         except Exception as error:
-            reason = " ".join(str(error).split())[:160] or type(error).__name__
-            raise ImageError(f"{self.address}: cannot be reached ({reason})") from error
+            said = without_secrets(str(error))
+            for secret in filter(None, _WHO.findall(self.address)):
+                said = said.replace(secret.rstrip("@"), "…")
+            reason = " ".join(said.split())[:160] or type(error).__name__
+            raise ImageError(f"{self}: cannot be reached ({reason})") from error

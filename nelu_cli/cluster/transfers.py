@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from nelu_cli.cluster.places import Place, is_url, place
 from nelu_cli.errors import NeluError, UsageError
 from nelu_cli.files.job import clean_file, load_file, write_file
-from nelu_cli.files.plan import Job, Plan, plan_jobs
+from nelu_cli.files.plan import Job, Plan, kind_of, nothing_to_do, plan_jobs
 from nelu_cli.files.queue import FileProgress
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
@@ -64,7 +64,7 @@ def plan_transfers(
         elif source.exists():
             pairs = [(source, rename(Path(source.name)).as_posix())]
         else:
-            problem = Record(text, None, "failed", error=f"{text}: no such file or folder")
+            problem = Record(str(source), None, "failed", error=f"{source}: no such file or folder")
             return [], Plan([], [problem])
     target = place(output)
     if not folder and not output.endswith("/") and PurePosixPath(target.name).suffix:
@@ -83,9 +83,9 @@ def _pictures_in(
         if path.suffix.lower() in extensions:
             pairs.append((folder / name, rename(Path(name)).as_posix()))
         else:
-            kind = path.suffix.lower() or "unknown"
+            kind = kind_of(path.suffix)
             others.append(Record(str(folder / name), None, "left out", kind=kind))
-    problem = f"{folder}: no pictures in this folder"
+    problem = f"{folder}: {nothing_to_do(others)}"
     problems = [] if pairs else [Record(str(folder), None, "failed", error=problem)]
     return pairs, Plan([], problems, others)
 

@@ -15,7 +15,17 @@ from pathlib import Path
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 
-__all__ = ["STDIO", "Job", "Plan", "collect", "default_output", "plan_jobs", "read_once"]
+__all__ = [
+    "STDIO",
+    "Job",
+    "Plan",
+    "collect",
+    "default_output",
+    "kind_of",
+    "nothing_to_do",
+    "plan_jobs",
+    "read_once",
+]
 
 STDIO = "-"  # standard input or output
 
@@ -91,12 +101,7 @@ def collect(
             found += [_Found(file, top / file.relative_to(path)) for file in files]
             problems += others
             if not files and all(record.status == "left out" for record in others):
-                kinds = Counter(record.kind for record in others)
-                there = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-                found_there = f"no pictures that can be done in this folder, only {there}"
-                problems.append(
-                    _problem(text, found_there if there else "no pictures in this folder")
-                )
+                problems.append(_problem(text, nothing_to_do(others)))
         elif os.path.exists(path):
             found.append(_Found(path, Path(path.name)))
         elif glob.has_magic(text):
@@ -255,8 +260,21 @@ def _kind_left_out(path: Path, extensions: Collection[str]) -> str | None:
     """What a file in a folder is, if it cannot be done."""
     if not path.is_file():
         return "no regular file" if path.exists() else "broken link"
-    extension = path.suffix.lower()
-    return None if extension in extensions else _KINDS.get(extension, extension or "unknown")
+    return None if path.suffix.lower() in extensions else kind_of(path.suffix)
+
+
+def kind_of(extension: str) -> str:
+    """What people call files with this extension."""
+    return _KINDS.get(extension.lower(), extension.lower() or "unknown")
+
+
+def nothing_to_do(others: Sequence[Record]) -> str:
+    """What to say of a folder that holds only files of other kinds, or nothing."""
+    kinds = Counter(record.kind for record in others)
+    there = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    if not there:
+        return "no pictures in this folder"
+    return f"no pictures that can be done in this folder, only {there}"
 
 
 _KINDS = {
