@@ -116,7 +116,7 @@ def test_the_last_number_of_a_text_may_be_cut() -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("top", [255, 65535])
 def test_narrow_pictures_can_be_png(width: int, channels: int, top: int) -> None:
-    for height in (1, 2, 3, 50):
+    for height in (1, 2, 3, 50, 30_000):
         pixels = noise(height, width, channels, top=top)
         assert np.array_equal(read(encoded(Picture(pixels, None, "PNG"), "PNG")).pixels, pixels)
 

@@ -125,7 +125,9 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
     else:
         samples = join_alpha(picture)
         plane = samples[..., 0] if samples.shape[-1] == 1 else samples
-        encoded = bytes(imagecodecs.png_encode(np.ascontiguousarray(plane)))
+        raw = samples.nbytes + len(samples)  # each row begins with a byte of its own
+        room = raw + raw // 128 + 4096  # and noise takes a little more than it is
+        encoded = bytes(imagecodecs.png_encode(np.ascontiguousarray(plane), out=room))
     header = len(_SIGNATURE) + 25  # the IHDR chunk
     stream.write(encoded[:header])
     for name, data in _metadata_chunks(picture.metadata):
