@@ -117,7 +117,9 @@ def _config(name: str, chosen: "Experiment[Any]", given: Mapping[str, Any], quic
 
 def _run(name: str, chosen: "Experiment[Any]", config: Any, out: Path | None) -> None:
     from nelu_cli.cli import reporting
+    from nelu_cli.runtime.allocator import keep_freed_memory
 
+    keep_freed_memory()
     folder = out or Path("experiments") / name
     with reporting.progress(name, 1.0) as advance:
         result = chosen.run(config, advance)
