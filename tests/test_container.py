@@ -54,7 +54,8 @@ def test_it_runs_nelu_as_a_user_without_rights() -> None:
 def test_torch_is_that_for_the_cpu_and_the_one_that_is_declared() -> None:
     run = " ".join(arguments("RUN"))
     torch = next(need for need in PROJECT["dependencies"] if need.startswith("torch"))
-    assert re.search(rf"--index-url https://download.pytorch.org/whl/cpu\s+'{torch}'", run)
+    assert arguments("ARG") == ["TORCH=https://download.pytorch.org/whl/cpu"]
+    assert f"""--index-url "$TORCH" '{torch}'""" in run
 
 
 def test_extras_exist() -> None:
