@@ -130,9 +130,9 @@ class SignalDenoising(Curves):
 def signal_denoising(config: SignalDenoisingConfig, advance: Advance = silent) -> SignalDenoising:
     """Learn to estimate x from y = x + ξ at σ = 0.1; test at other levels, for W of many kinds.
 
-    W decides how far this can go. Where it is badly conditioned, the noise in W·y is as large as
-    the code, and the best that such a network can do is to be a Wiener filter, hardly to shrink at
-    all: so it is with the paper's Gaussian W. The verdict is up to which condition number κ NeLU
+    W decides how far this can go. With a badly conditioned W itself as the encoder, the noise in
+    W·y is as large as the code, so that a network gains little by shrinking and falls back on what
+    a Wiener filter does; a free encoder need not be W. The verdict is up to which condition number κ NeLU
     beats the soft threshold at every unseen level, with a free decoder and with the paper's W⁺.
 
     References
