@@ -132,8 +132,9 @@ def signal_denoising(config: SignalDenoisingConfig, advance: Advance = silent) -
 
     W decides how far this can go. With a badly conditioned W itself as the encoder, the noise in
     W·y is as large as the code, so that a network gains little by shrinking and falls back on what
-    a Wiener filter does; a free encoder need not be W. The verdict is up to which condition number κ NeLU
-    beats the soft threshold at every unseen level, with a free decoder and with the paper's W⁺.
+    a Wiener filter does; a free encoder need not be W. The verdict is up to which condition number
+    κ NeLU beats the soft threshold at every unseen level, with a free decoder and with the paper's
+    W⁺.
 
     References
     ----------
