@@ -767,7 +767,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     target = tmp_path / "out.png"
     target.write_bytes(b"old")
 
-    def fail(*_: object) -> bytes:
+    def fail(*_: object, **__: object) -> bytes:
         raise RuntimeError("encoder broke")
 
     monkeypatch.setattr("imagecodecs.png_encode", fail)
@@ -780,7 +780,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 def test_an_interrupted_write_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> bytes:
+    def interrupt(*_: object, **__: object) -> bytes:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("imagecodecs.png_encode", interrupt)
