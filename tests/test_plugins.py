@@ -90,17 +90,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = tmp_path / "pictures"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for number in range(3):
-        ramp = np.linspace(30, 200, 64)[None, :] + 20 * rng.standard_normal((48, 1))
-        Image.fromarray(np.clip(ramp, 0, 255).astype(np.uint8)).save(folder / f"{number}.png")
-    return folder
-
-
 def test_our_own_families_are_there_without_any_package() -> None:
     assert family_names()[:2] == ["paper", "deep"]
     for name in ("paper", "deep"):
