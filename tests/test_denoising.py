@@ -246,7 +246,7 @@ def test_threads_may_share_a_model() -> None:
 @pytest.mark.parametrize("quality", ["normal", "best"])
 def test_progress_is_told_within_a_tile(quality: Quality, monkeypatch: pytest.MonkeyPatch) -> None:
     """By rows, so that a large picture in one tile does not seem to hang; never backwards."""
-    monkeypatch.setattr(deep, "DEEP_STRIP", 4 * 200 * 20)
+    monkeypatch.setattr(deep, "DEEP_STRIP", 16 * 200 * 20)
     monkeypatch.setattr(deep, "FEW_STRIPS", 2)
     steps: list[tuple[int, int]] = []
     denoise(noisy((600, 400)), GREY, quality=quality, progress=lambda *step: steps.append(step))

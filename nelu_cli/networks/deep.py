@@ -30,8 +30,8 @@ __all__ = [
     "is_idle",
 ]
 
-DEEP_STRIP = 3 << 20
-"""Entries of a feature map that a layer of the deep network takes at a time …"""
+DEEP_STRIP = 12 << 20
+"""Bytes of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
 FEW_STRIPS = 4
@@ -325,7 +325,8 @@ class DeepAutoencoder(Network):
         """What the head makes of the picture, with room around each strip."""
         cell = self.CELL
         count, columns = (image.shape[2] + below) // cell, (image.shape[3] + right) // cell
-        most = DEEP_STRIP // (len(image) * self.config.widths[0] * columns)
+        size = self._inner_type(image).itemsize
+        most = DEEP_STRIP // (len(image) * self.config.widths[0] * columns * size)
         most = max(LEAST_ROWS, most // LEAST_ROWS * LEAST_ROWS)
         most = count if count <= FEW_STRIPS * most else most
         # The first strip is as much longer as the encoder's blocks will make it shorter.
@@ -384,7 +385,7 @@ class DeepAutoencoder(Network):
         maps = [count / 4 ** (scale + 1) for scale, count in enumerate(most)]
         whole = max(6 * each + sum(maps[:scale]) for scale, each in enumerate(maps))
         row = size * most[0] * -(-width // 2)
-        strip = max(DEEP_STRIP * size * most[0] // config.widths[0], LEAST_ROWS * row)
+        strip = max(DEEP_STRIP * most[0] // config.widths[0], LEAST_ROWS * row)
         pieces = 4 * PIECE * 4  # of NeLU, in float32
         return [
             Memory(0, math.ceil(4 * whole)),
