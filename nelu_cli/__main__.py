@@ -2,8 +2,6 @@
 
 from nelu_cli import stopping
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command line and exit with its status."""

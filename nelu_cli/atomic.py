@@ -17,8 +17,6 @@ from typing import BinaryIO
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["atomic_file", "sweep"]
-
 _NAME_BYTES = 200  # of the target's name in the temporary's: file systems allow 255 in all
 _LITTER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}

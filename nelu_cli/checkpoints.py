@@ -20,8 +20,6 @@ from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Config, Network, build, family
 
-__all__ = ["Checkpoint", "TrainingRecord", "bundled", "load", "read_header", "resolve", "save"]
-
 SCHEMA = 1
 SUFFIX = ".safetensors"
 

@@ -9,8 +9,6 @@ import os
 import signal
 from types import FrameType
 
-__all__ = ["Stopped", "end_at_once", "raise_stopped", "stopped_by"]
-
 _SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 ]

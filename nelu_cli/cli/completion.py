@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["complete_baselines", "complete_experiments", "complete_models", "complete_sets"]
-
 BASELINES = ("bm3d", "nlm", "nlm-told", "tv", "tv-told", "wavelet", "wavelet-told")
 """As :data:`nelu_cli.evaluation.methods.BASELINES`, which is slow to import."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-__all__ = ["PlainCommand"]
-
 _WORDS = {"str": "TEXT", "path": "PATH", "int": "NUMBER", "float": "NUMBER"}
 _TYPE = re.compile(r" <([^<>]+)>")
 _RANGES = (

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from nelu_cli.files.settings import Settings
     from nelu_cli.runtime.precision import Precision
 
-__all__ = ["denoise_zarr"]
-
 
 def denoise_zarr(
     inputs: list[str],

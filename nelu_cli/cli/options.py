@@ -7,8 +7,6 @@ import typer
 
 from nelu_cli.cli.completion import complete_models
 
-__all__ = ["DataDir", "Device", "JsonLines", "MaxPixels", "ModelName", "Quiet", "Threads"]
-
 ModelName = Annotated[
     str | None,
     typer.Option(

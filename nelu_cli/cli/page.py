@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from nelu_cli.files.plan import Job
     from nelu_cli.pages import Entry, Looks
 
-__all__ = ["PageReport", "check_page", "check_report", "looks_of"]
-
 
 def check_page(page: Path, taken: list[Path], *, force: bool) -> None:
     """Refuse a page that would be no page, or replace something unasked."""

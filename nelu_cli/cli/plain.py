@@ -2,8 +2,6 @@
 
 import unicodedata
 
-__all__ = ["plain"]
-
 _UNSAFE = {"Cc", "Cs", "Zl", "Zp"}  # controls (ESC, newline, C1), lone surrogates, separators
 _TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 

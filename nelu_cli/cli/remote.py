@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from nelu_cli.files.settings import Settings
     from nelu_cli.runtime.models import Models
 
-__all__ = ["denoise_urls"]
-
 
 def denoise_urls(
     inputs: list[str],

@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from nelu_cli.files.queue import FileProgress, Named
     from nelu_cli.images import Header
 
-__all__ = [
-    "Advance",
-    "Report",
-    "file_progress",
-    "noise_text",
-    "picture_text",
-    "progress",
-    "record_text",
-    "stderr_console",
-    "stdout_console",
-]
-
 
 class SafeConsole(Console):
     """Prints no control character from outside, and no ``:name:`` as a picture."""

@@ -9,8 +9,6 @@ from nelu_cli.errors import UsageError
 if TYPE_CHECKING:
     from nelu_cli.runtime.options import Quality
 
-__all__ = ["parse_bytes", "parse_count", "parse_quality"]
-
 
 def parse_bytes(text: str, option: str) -> int:
     """``512M``, ``2G``, ``1GiB`` as bytes; units are powers of 1024."""

@@ -24,8 +24,6 @@ from typing import IO
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import DatasetError, UsageError
 
-__all__ = ["CATALOGUE", "Fetched", "PublicSet", "fetch", "lookup", "verified"]
-
 GITHUB = "https://raw.githubusercontent.com"
 _TIMEOUT = 20.0  # seconds of silence, not of transfer
 _MAX_BYTES = 64 << 20  # the largest file of any set has less than 1 MB

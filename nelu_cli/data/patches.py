@@ -18,8 +18,6 @@ from nelu_cli.errors import DatasetError
 from nelu_cli.noise import WHITE, NoiseMix, draw_noise
 from nelu_cli.noise.filters import FloatImage, to_ycc
 
-__all__ = ["Batch", "PatchSource", "load_pictures"]
-
 Pixels = NDArray[np.uint8]
 LARGE = 500_000
 """Pictures with more pixels than this may be scaled down before a patch is cut."""

@@ -17,18 +17,6 @@ from nelu_cli.data import downloads
 from nelu_cli.errors import DatasetError, ImageError
 from nelu_cli.images.picture import rescale
 
-__all__ = [
-    "SAMPLES",
-    "ImageSet",
-    "Pair",
-    "cache_dir",
-    "find",
-    "load_clean",
-    "load_pixels",
-    "matched_pairs",
-    "pairs_of",
-]
-
 SAMPLES = "samples"
 """Photographs that come with scikit-image: something to try with, not a benchmark."""
 NOISY, CLEAN = "_real", "_mean"

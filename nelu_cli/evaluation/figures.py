@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-__all__ = [
-    "blank",
-    "check_figure_path",
-    "draw_comparison",
-    "psnr_curves",
-    "save",
-    "save_comparison",
-    "training_curve",
-]
-
 FORMATS = (".png", ".svg", ".pdf")
 PATCH = 96  # side of the detail in a comparison
 _HEAT = "inferno"  # warmer and lighter: larger error

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from nelu_cli.runtime.models import Model, Models
     from nelu_cli.runtime.options import Quality
 
-__all__ = ["BASELINES", "Method", "baseline", "chosen_method", "model_method"]
-
 Denoiser = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–255) -> estimate
 Smoother = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–1) -> estimate
 

@@ -9,8 +9,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SSIM_SIDE", "FloatImage", "psnr", "ssim"]
-
 FloatImage = npt.NDArray[np.float32]  # (H, W, C), clean values in 0..1
 SSIM_SIDE = 11  # the window of SSIM must fit into the image
 

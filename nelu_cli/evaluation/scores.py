@@ -23,21 +23,6 @@ from nelu_cli.evaluation.methods import Method
 from nelu_cli.evaluation.metrics import SSIM_SIDE, FloatImage, psnr, ssim
 from nelu_cli.noise import NoiseKind, add_noise, noise_seed
 
-__all__ = [
-    "NOISY",
-    "Comparison",
-    "Level",
-    "Mean",
-    "Published",
-    "Results",
-    "Score",
-    "evaluate",
-    "evaluate_pairs",
-    "labels",
-    "level_text",
-    "paper_rows",
-]
-
 NOISY = "noisy"  # the first row of every table
 Level = float | None  # σ of added noise on the 0..255 scale; None: the noise is a camera's own
 

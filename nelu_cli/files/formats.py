@@ -3,8 +3,6 @@
 from nelu_cli.images import EXTENSIONS, FORMATS, READABLE
 from nelu_cli.raw import register_raw
 
-__all__ = ["EXTENSIONS", "PICTURES", "becomes"]
-
 register_raw()
 
 

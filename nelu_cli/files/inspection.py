@@ -17,8 +17,6 @@ from nelu_cli.runtime.choice import NoiseCharacter, choose_model
 from nelu_cli.runtime.models import Models
 from nelu_cli.runtime.noise_level import estimate_noise
 
-__all__ = ["Inspection", "inspect_file"]
-
 
 @dataclass(frozen=True)
 class Inspection:

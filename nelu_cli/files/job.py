@@ -33,8 +33,6 @@ from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import Denoised, denoise_pixels, prepare
 from nelu_cli.runtime.tiling import TileProgress
 
-__all__ = ["Cleaned", "Loaded", "clean_file", "denoise_file", "load_file", "write_file"]
-
 SMALL = 20_000_000
 """Samples of a picture that may be read or written while another one is cleaned."""
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from nelu_cli.images import Picture
 from nelu_cli.images.picture import upright
 
-__all__ = ["draw_noise_map"]
-
 
 def draw_noise_map(deviation: NDArray[np.float64], picture: Picture) -> bytes:
     """Draw the noise level over a picture, (H, W) in pixel values, with a scale; a PNG file."""

@@ -15,18 +15,6 @@ from pathlib import Path
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 
-__all__ = [
-    "STDIO",
-    "Job",
-    "Plan",
-    "collect",
-    "default_output",
-    "kind_of",
-    "nothing_to_do",
-    "plan_jobs",
-    "read_once",
-]
-
 STDIO = "-"  # standard input or output
 
 

@@ -13,8 +13,6 @@ from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 
-__all__ = ["FileProgress", "Named", "denoise_files"]
-
 
 class Named(Protocol):
     """A picture that is worked on."""

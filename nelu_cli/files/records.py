@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from nelu_cli.images import Header
     from nelu_cli.runtime.choice import NoiseCharacter
 
-__all__ = ["Json", "Outcome", "Record", "Status", "character_json", "header_json"]
-
 Status = Literal["done", "skipped", "planned", "failed", "left out"]
 Json = Mapping[str, object]
 

@@ -5,11 +5,9 @@ from pathlib import Path
 
 from nelu_cli import images
 from nelu_cli.errors import ImageError, UsageError
-from nelu_cli.files.formats import EXTENSIONS, becomes
-from nelu_cli.images import MAX_PIXELS, READABLE
+from nelu_cli.files.formats import becomes
+from nelu_cli.images import EXTENSIONS, MAX_PIXELS, READABLE
 from nelu_cli.runtime.options import Options
-
-__all__ = ["Settings", "format_named"]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,6 @@ from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress
 
-__all__ = ["can_stream", "denoise_stack"]
-
 
 def can_stream(header: Header, format: str) -> bool:
     """Whether a file's pictures can be read one by one and written so in a format."""

@@ -15,8 +15,6 @@ from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 
-__all__ = ["Folder", "watch_folder"]
-
 _LOOK_AGAIN = 30.0  # seconds between walks through the whole folder
 
 _Stamp = tuple[int, int]  # bytes, and time of the last change in nanoseconds

@@ -14,8 +14,6 @@ from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import FORMATS, identify
 from nelu_cli.images.picture import Header, Refusal
 
-__all__ = ["MAX_PIXELS", "check_size", "name_of", "opened", "probed", "reported", "sink"]
-
 MAX_PIXELS = 10**9
 _SAMPLES_PER_PIXEL = 4  # in the limit: more channels count as more pixels
 _SIGNATURE_BYTES = 64

@@ -11,8 +11,6 @@ from nelu_cli.images import pillow
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import Picture, is_bilevel
 
-__all__ = ["FORMAT"]
-
 
 def _open(source: Source) -> Image.Image:
     source.stream.seek(0)

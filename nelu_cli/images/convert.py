@@ -9,8 +9,6 @@ from nelu_cli.images.format import Format
 from nelu_cli.images.formats import FORMATS
 from nelu_cli.images.picture import Picture, Refusal, is_bilevel, rescale, strips, upright
 
-__all__ = ["check_size", "developed", "fit"]
-
 
 def check_size(picture: Picture, format: str) -> None:
     """Refuse a picture that is too long for the format."""

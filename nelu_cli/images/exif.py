@@ -6,19 +6,6 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
-__all__ = [
-    "EXIF",
-    "GPS",
-    "ICC",
-    "Budget",
-    "Directory",
-    "Entry",
-    "orientation",
-    "pack",
-    "parse",
-    "unpack",
-]
-
 EXIF, GPS, INTEROPERABILITY = 34665, 34853, 40965  # tags that point to another directory
 ICC, XMP, PHOTOSHOP = 34675, 700, 34377
 RESOLUTION = (282, 283, 296)  # across, down, unit

@@ -11,8 +11,6 @@ import numpy as np
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import ExrLayout, Header, Metadata, Picture, Refusal, join_alpha
 
-__all__ = ["FORMAT"]
-
 
 def _probe(source: Source) -> Header:
     header = _load(source, header_only=True)[0]

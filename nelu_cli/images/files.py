@@ -22,8 +22,6 @@ from nelu_cli.images.format import Format, Pages, Writer
 from nelu_cli.images.formats import FORMATS, format_for
 from nelu_cli.images.picture import Header, Picture, Refusal, upright
 
-__all__ = ["PageSequence", "open_pages", "probe", "read", "write", "write_pages"]
-
 
 def probe(source: Path | bytes, *, max_pixels: int = MAX_PIXELS, salvage: bool = False) -> Header:
     """Read what a file says about its picture, decoding no pixel.

@@ -8,8 +8,6 @@ from typing import BinaryIO, Protocol
 
 from nelu_cli.images.picture import Header, Picture
 
-__all__ = ["Format", "Pages", "Source", "Writer", "starts_with"]
-
 
 @dataclass(frozen=True)
 class Source:

@@ -6,8 +6,6 @@ from nelu_cli.errors import ImageError
 from nelu_cli.images import avif, bmp, exr, gif, heif, jpeg, netpbm, png, tiff, webp
 from nelu_cli.images.format import Format, Source
 
-__all__ = ["EXTENSIONS", "FORMATS", "READABLE", "format_for", "identify", "register"]
-
 FORMATS: dict[str, Format] = {}
 """Every format by its name."""
 EXTENSIONS: dict[str, str] = {}

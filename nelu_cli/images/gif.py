@@ -5,8 +5,6 @@ from PIL import GifImagePlugin, Image
 from nelu_cli.images import pillow
 from nelu_cli.images.format import Format, Source, starts_with
 
-__all__ = ["FORMAT"]
-
 
 def _open(source: Source) -> Image.Image:
     source.stream.seek(0)

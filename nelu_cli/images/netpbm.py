@@ -9,8 +9,6 @@ import numpy as np
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, is_bilevel, strips
 
-__all__ = ["FORMAT"]
-
 _HEADER_BYTES = 1 << 16
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
 _BITMAP = re.compile(rb"P([14])" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})()\s")

@@ -9,26 +9,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from nelu_cli.images import exif
 
-__all__ = [
-    "ExrLayout",
-    "Header",
-    "JpegLayout",
-    "Metadata",
-    "PageTags",
-    "Picture",
-    "Refusal",
-    "TiffLayout",
-    "Undeveloped",
-    "is_bilevel",
-    "join_alpha",
-    "rescale",
-    "split_alpha",
-    "strips",
-    "to_bilevel",
-    "to_dtype",
-    "upright",
-]
-
 Array = NDArray[Any]
 
 PNG_COLOURS = (b"cHRM", b"gAMA", b"sRGB", b"cICP", b"mDCV", b"cLLI")

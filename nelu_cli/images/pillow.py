@@ -15,8 +15,6 @@ from PIL import Image
 from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Header, JpegLayout, Metadata, Picture, split_alpha, strips
 
-__all__ = ["QUALITY", "header", "image", "metadata", "options", "picture", "prober", "reader"]
-
 # Pillow warns of odd EXIF, which nobody can do anything about. This is said once and for all: to
 # change the filters for a while is not safe in threads.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")

@@ -22,8 +22,6 @@ from nelu_cli.images.picture import (
     split_alpha,
 )
 
-__all__ = ["FORMAT"]
-
 logging.getLogger("imagecodecs").addHandler(logging.NullHandler())  # or it would write to stderr
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -20,8 +20,6 @@ from nelu_cli.images.picture import Header, Picture
 from nelu_cli.images.tiff_pages import TiffPages
 from nelu_cli.images.tiff_writer import PageWriter
 
-__all__ = ["FORMAT"]
-
 logging.getLogger("tifffile").addHandler(logging.NullHandler())  # or it would write to stderr
 
 

@@ -13,8 +13,6 @@ from nelu_cli.images import tiff_tags as tags
 from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Array, Header, Metadata, PageTags, Picture, Refusal, TiffLayout
 
-__all__ = ["TiffPages"]
-
 _SUPPORTED = (tags.WHITE_IS_ZERO, tags.BLACK_IS_ZERO, tags.PALETTE, *tags.COLOURS)
 _JPEG = (7, 34892)  # compressions whose segments are whole JPEGs
 _LOSSY = (6, *_JPEG, 50001)  # and old-style JPEG, WebP

@@ -7,28 +7,6 @@ from typing import BinaryIO, Literal
 from nelu_cli.images import exif
 from nelu_cli.images.picture import PageTags, Picture, TiffLayout
 
-__all__ = [
-    "ADOBE_DEFLATE",
-    "BLACK_IS_ZERO",
-    "CMYK",
-    "COLOURS",
-    "LOSSLESS",
-    "NONE",
-    "PALETTE",
-    "PREDICTABLE",
-    "RGB",
-    "WHITE_IS_ZERO",
-    "YCBCR",
-    "Place",
-    "append_children",
-    "default_layout",
-    "directory",
-    "dpi",
-    "extratags",
-    "places",
-    "resolution",
-]
-
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB, PALETTE, CMYK, YCBCR = 0, 1, 2, 3, 5, 6  # photometric
 COLOURS = {RGB: 3, YCBCR: 3, CMYK: 4}
 NONE, _LZW, ADOBE_DEFLATE, _DEFLATE, _PACKBITS, _ZSTD = 1, 5, 8, 32946, 32773, 50000  # compression

@@ -19,8 +19,6 @@ from nelu_cli.images.picture import (
     to_dtype,
 )
 
-__all__ = ["PageWriter"]
-
 _CLASSIC_LIMIT = 3_000_000_000  # bytes of pixels; beyond 4 GiB offsets need 64 bits
 
 

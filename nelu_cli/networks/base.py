@@ -13,8 +13,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from nelu_cli.networks.symmetry import Symmetry
 
-__all__ = ["Config", "Memory", "Network", "check", "check_counts"]
-
 LARGEST = 10_000
 """Of any count in a config: far above every use, so that a damaged file cannot ask for more."""
 

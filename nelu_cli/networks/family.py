@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from nelu_cli.networks.base import Config, Network
 
-__all__ = ["OURS", "Family", "Recipe"]
-
 OURS: Final = "nelu"
 """The name of the recipe that every family has."""
 

@@ -4,8 +4,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["pad_image", "pad_rows"]
-
 
 def pad_image(image: Tensor, left: int, right: int, top: int, bottom: int) -> Tensor:
     """Mirror (B, C, H, W) at its borders; repeat the border where the picture is too small."""

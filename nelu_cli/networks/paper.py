@@ -16,8 +16,6 @@ from nelu_cli.networks.padding import pad_image
 from nelu_cli.networks.parallel import map_in_threads, thread_count
 from nelu_cli.operators import AcceleratedNeLU, NeLU
 
-__all__ = ["FAMILY", "PaperActivation", "PaperAutoencoder", "PaperConfig"]
-
 STRIP = 4096
 """Patches that a thread of the paper's network holds at a time; a whole row if that is more."""
 

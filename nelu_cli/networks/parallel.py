@@ -6,8 +6,6 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["map_in_threads", "thread_count"]
-
 MOST = 8
 """Threads at most: each item in work takes memory of its own."""
 

@@ -15,8 +15,6 @@ from nelu_cli.networks import deep, paper
 from nelu_cli.networks.base import Config, Network
 from nelu_cli.networks.family import Family
 
-__all__ = ["build", "family", "family_names"]
-
 GROUP: Final = "nelu.networks"
 BUILT_IN: Final = {each.name: each for each in (paper.FAMILY, deep.FAMILY)}
 

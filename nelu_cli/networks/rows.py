@@ -28,19 +28,6 @@ from nelu_cli.operators import (
     window_sums,
 )
 
-__all__ = [
-    "ABOVE",
-    "BELOW",
-    "Convolution",
-    "Down",
-    "Residual",
-    "Rise",
-    "RowNeLU",
-    "Strip",
-    "fork",
-    "through",
-]
-
 ABOVE, BELOW = 3, 1
 """Rows of memory kept free before and after a strip, for what a convolution has to see there."""
 

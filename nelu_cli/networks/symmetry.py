@@ -21,8 +21,6 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-__all__ = ["ORIENTATIONS", "Symmetry", "turned"]
-
 ORIENTATIONS = 8
 
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["tell", "watched"]
-
 Watcher = Callable[[int, int], None]
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)

@@ -21,8 +21,6 @@ from scipy import ndimage
 
 from nelu_cli.noise.filters import FloatImage, blur, from_ycc, mean_over_noise, resize, to_ycc
 
-__all__ = ["Camera", "Demosaic", "camera", "demosaic", "draw_camera"]
-
 Demosaic = Literal["bilinear", "gradient-corrected", "edge-directed"]
 
 _BAYER: Final = np.array([[0, 1], [1, 2]])  # red, green / green, blue; rolled for other phases

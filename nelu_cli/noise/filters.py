@@ -12,17 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-__all__ = [
-    "FloatImage",
-    "blur",
-    "from_ycc",
-    "jpeg_round_trip",
-    "mean_over_noise",
-    "quantise",
-    "resize",
-    "to_ycc",
-]
-
 FloatImage = NDArray[np.float32]  # (H, W, C)
 
 _YCC: Final = np.array(  # JPEG's luma and two chromas, without offsets

@@ -17,8 +17,6 @@ from nelu_cli.noise.filters import (
     quantise,
 )
 
-__all__ = ["DRAWN", "NoiseKind", "NoisyPair", "add_noise", "draw_noise", "noise_seed"]
-
 NoiseKind = Literal[
     "white",
     "poisson",

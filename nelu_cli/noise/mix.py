@@ -8,8 +8,6 @@ import numpy as np
 from nelu_cli.errors import UsageError
 from nelu_cli.noise.kinds import DRAWN, NoiseKind
 
-__all__ = ["PHOTO", "WHITE", "NoiseMix"]
-
 PHOTO = "camera=62,correlated=13,grain=5,scan=3,jpeg=5,white=12"
 """What photographs and scans hold; "photo" stands for it."""
 

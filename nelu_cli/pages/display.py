@@ -9,8 +9,6 @@ from nelu_cli.images import Picture, strips
 from nelu_cli.images.convert import fit
 from nelu_cli.images.picture import Array, Refusal, upright
 
-__all__ = ["Pair", "pair_of"]
-
 _DIM = 0.25  # a picture that stays below this share of white is shown stretched
 _BRIGHT = 1.5  # and so are floats beyond this multiple of it
 _LOOKED_AT = 1000  # rows and columns, at most, to find the range of values

@@ -17,8 +17,6 @@ from nelu_cli.images import Picture
 from nelu_cli.pages.display import Pair, pair_of
 from nelu_cli.pages.places import Place, busiest_and_flattest
 
-__all__ = ["Entry", "Looks", "View", "look_at"]
-
 _THUMBNAIL = 96  # pixels, the longer side
 _VISIBLE = 28.0  # levels of 255: about what the removed noise is amplified to
 _MAP_SIDE = 160  # blocks of the noise map along the longer side

@@ -15,8 +15,6 @@ from pathlib import Path
 from nelu_cli.atomic import atomic_file
 from nelu_cli.pages.entry import SCALE, Entry, Looks, View
 
-__all__ = ["PAGE_BYTES", "picture_budget", "render", "write_page"]
-
 PAGE_BYTES = 19_000_000  # of all the images together; the text comes on top
 _MOST_FOR_ONE = 6_000_000  # bytes
 _ZOOMS = (("fit", "Fit"), ("1", "100 %"), ("2", "200 %"), ("4", "400 %"))

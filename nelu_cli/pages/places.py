@@ -3,8 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Place", "busiest_and_flattest"]
-
 _BLOCK = 16  # pixels: places start at multiples of this
 _DARK, _LIGHT = 12.0, 243.0  # mean levels beyond which noise is likely clipped away
 

@@ -3,8 +3,6 @@
 import ctypes
 import sys
 
-__all__ = ["keep_freed_memory"]
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from xarray import DataArray
 
-__all__ = ["denoise", "estimate_noise"]
-
 Kind = TypeVar("Kind", NDArray[Any], Tensor, "Image", "DaskArray", "DataArray")
 
 Array = NDArray[Any]

@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["equal_channels"]
-
 
 def equal_channels(pixels: NDArray[Any]) -> bool:
     """Whether a colour picture is a grey one stored three times."""

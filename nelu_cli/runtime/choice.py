@@ -20,15 +20,6 @@ from nelu_cli.runtime.models import Model, Models, preferred_model
 from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.samples import take_sample
 
-__all__ = [
-    "PHOTO_MODELS",
-    "Choice",
-    "NoiseCharacter",
-    "candidates",
-    "choose_model",
-    "noise_character",
-]
-
 PHOTO_MODELS: Final = {1: "photo-gray", 3: "photo-color"}  # by picture channels
 ENOUGH: Final = 0.4
 """How much a white model must find, as a share of what the photo model does (root mean squares).

@@ -4,8 +4,6 @@ import torch
 
 from nelu_cli.errors import UsageError
 
-__all__ = ["find_device"]
-
 
 def find_device(name: str) -> torch.device:
     """The device that a person calls auto, cpu, cuda or mps."""

@@ -16,8 +16,6 @@ from nelu_cli.errors import ImageError
 from nelu_cli.images import to_dtype
 from nelu_cli.runtime.options import Nan
 
-__all__ = ["Holes", "extremes", "fill_holes", "find_holes", "value_range"]
-
 Holes = NDArray[np.bool_]
 
 FAR: Final = (

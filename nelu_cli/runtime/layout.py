@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from nelu_cli.errors import ImageError, UsageError
 
-__all__ = ["Layout", "usual_axes"]
-
 Array = NDArray[Any]
 _NARROW = 16  # columns: a stack of narrower pictures is more likely a picture of many channels
 

@@ -26,8 +26,6 @@ from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.parts import Settled, settle, without_values
 from nelu_cli.runtime.pipeline import denoise_pixels, prepare
 
-__all__ = ["axes_of", "denoise_lazily", "is_labelled", "is_lazy", "middle_of"]
-
 SAMPLE: Final = 1024  # pixels a side, from the middle of the middle picture
 COLOURS: Final = frozenset({"s", "sample", "samples", "rgb", "rgba"})  # dimensions of a colour
 

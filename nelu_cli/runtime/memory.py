@@ -2,8 +2,6 @@
 
 from nelu_cli.networks import Memory, Network
 
-__all__ = ["working_memory"]
-
 FLOAT = 4  # bytes of a pixel in work
 
 

@@ -15,8 +15,6 @@ from nelu_cli.runtime.device import find_device
 from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
 from nelu_cli.runtime.shifts import ShiftAveraged
 
-__all__ = ["Model", "Models", "default_models", "load_model", "preferred_model"]
-
 PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by picture channels
 
 

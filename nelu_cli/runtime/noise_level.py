@@ -16,8 +16,6 @@ from nelu_cli.runtime.pixels import check_pixels
 from nelu_cli.runtime.samples import take_sample
 from nelu_cli.runtime.tiling import Region
 
-__all__ = ["NoiseMeter", "estimate_noise", "find_and_probe"]
-
 _MAP_PIXELS: Final = 2_000_000  # most pixels of a noise map
 _MAP_WINDOW: Final = 15  # picture pixels, the side of the box for local means
 _SAMPLE_SIDE: Final = 48  # with 64 the level is hardly closer, and takes a third longer to find

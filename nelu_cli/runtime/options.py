@@ -5,8 +5,6 @@ from typing import Final, Literal, get_args
 
 from nelu_cli.errors import UsageError
 
-__all__ = ["DEFAULT_MEMORY", "Nan", "Options", "Quality"]
-
 DEFAULT_MEMORY: Final = 1 << 30  # bytes: about 30 Mpx of colour in one tile
 
 Quality = Literal["normal", "best"]

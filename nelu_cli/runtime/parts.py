@@ -13,8 +13,6 @@ from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.pipeline import Part, prepare
 from nelu_cli.runtime.pixels import find_levels
 
-__all__ = ["Settled", "settle", "without_values"]
-
 
 @dataclass(frozen=True)
 class Settled:

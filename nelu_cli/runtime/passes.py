@@ -10,8 +10,6 @@ from nelu_cli.networks.symmetry import ORIENTATIONS, turned
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.options import Quality
 
-__all__ = ["flip_average", "passes"]
-
 
 def passes(model: Model, quality: Quality) -> Callable[[Tensor], Tensor]:
     """The function that finds the noise in tiles (N, C, h, w)."""

@@ -44,8 +44,6 @@ from nelu_cli.runtime.tiling import (
     stream_tiles,
 )
 
-__all__ = ["Denoised", "Part", "Work", "denoise_pixels", "prepare"]
-
 LUMA: Final = np.array([0.299, 0.587, 0.114], np.float32)[:, None, None]  # Rec. 601, of R, G and B
 
 

@@ -14,8 +14,6 @@ from nelu_cli.images import strips, to_dtype
 from nelu_cli.runtime.holes import Holes, extremes, value_range
 from nelu_cli.runtime.models import Model
 
-__all__ = ["Levels", "check_pixels", "find_levels", "subtract", "to_tensor"]
-
 LARGEST_PIXEL: Final = 1e38  # so that the next power of two is a float32
 HARDLY: Final = 1 / 16  # of a level: too little to be seen, and not worth a change
 PEDESTAL: Final = 8  # times the range of a picture, above which its middle value is subtracted

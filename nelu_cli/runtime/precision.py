@@ -20,8 +20,6 @@ from torch.nn import functional as F
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import UsageError
 
-__all__ = ["Format", "Precision", "choose_precision", "needs_float32"]
-
 Format = Literal["float32", "bfloat16"]
 Precision = Literal["auto", "float32", "bfloat16"]
 

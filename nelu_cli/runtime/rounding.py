@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from nelu_cli.runtime.tiling import Region
 
-__all__ = ["dither", "needs_dither"]
-
 LEVELS: Final = 2.0  # of noise: above, rounding needs no help
 LEAST: Final = 0.25  # of noise: below, the picture was flat before
 _BLOCK: Final = 16

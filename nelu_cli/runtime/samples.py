@@ -10,8 +10,6 @@ from torch import Tensor
 from nelu_cli.runtime.holes import Holes, fill_holes, find_holes
 from nelu_cli.runtime.pixels import Levels, find_levels, to_tensor
 
-__all__ = ["Sample", "take_sample"]
-
 MOST = 3
 """Crops along each side of a picture, at most; they cover at most half of it."""
 

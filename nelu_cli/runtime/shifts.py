@@ -10,8 +10,6 @@ from nelu_cli.networks import Network
 from nelu_cli.networks.base import Memory
 from nelu_cli.networks.padding import pad_image
 
-__all__ = ["ShiftAveraged", "every_shift", "shift_average", "spread_shifts"]
-
 Shift = tuple[int, int]
 
 

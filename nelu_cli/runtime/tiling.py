@@ -16,8 +16,6 @@ from torch import Tensor
 
 from nelu_cli.errors import UsageError
 
-__all__ = ["Tile", "TileProgress", "choose_tile", "plan_tiles", "run_tiled", "stream_tiles"]
-
 Region = tuple[slice, slice]  # rows, columns
 FLAT = 64  # times as wide as high
 TileProgress = Callable[[int, int], None]  # done, in all: tiles, or hundredths of them

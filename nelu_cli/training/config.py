@@ -11,8 +11,6 @@ from nelu_cli.noise import NoiseMix
 from nelu_cli.training.optimizers import OptimizerName
 from nelu_cli.training.processes import world
 
-__all__ = ["Loss", "Precision", "Schedule", "TrainConfig", "check_types"]
-
 Loss = Literal["scaled-mse", "rmse", "mse", "l1", "log-mse"]
 Schedule = Literal["cooldown", "paper"]
 Precision = Literal["float32", "bfloat16"]

@@ -12,16 +12,6 @@ from nelu_cli.errors import CheckpointError, NeluError, TrainingError
 from nelu_cli.networks import Config, family
 from nelu_cli.training.config import TrainConfig, check_types
 
-__all__ = [
-    "Event",
-    "append_event",
-    "begun_with",
-    "forget_after",
-    "load_run",
-    "read_log",
-    "save_run",
-]
-
 CONFIG, LOG = "config.json", "log.jsonl"
 
 

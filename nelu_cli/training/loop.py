@@ -31,8 +31,6 @@ from nelu_cli.training.processes import rank, world
 from nelu_cli.training.run import CPU, Run, go_on
 from nelu_cli.training.transplant import start_from as take_weights
 
-__all__ = ["RunStopped", "train"]
-
 LOG_EVERY = 50  # steps
 SAVE_EVERY = 180.0  # seconds
 DIVERGED = 30.0  # times the running mean of the loss …

@@ -7,8 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Muon", "OptimizerName", "orthogonalise", "parameter_optimizers"]
-
 OptimizerName = Literal["adamw", "muon"]
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)

@@ -2,8 +2,6 @@
 
 from torch import distributed as dist
 
-__all__ = ["rank", "world"]
-
 
 def world() -> int:
     """How many processes share a run."""

@@ -31,8 +31,6 @@ from nelu_cli.training.optimizers import parameter_optimizers
 from nelu_cli.training.processes import rank, world
 from nelu_cli.training.validation import REAL, Validation, validation_psnr
 
-__all__ = ["Run", "go_on"]
-
 CPU = torch.device("cpu")
 
 

@@ -11,8 +11,6 @@ from nelu_cli.networks import hidden_channels, is_idle
 from nelu_cli.networks.symmetry import ORIENTATIONS
 from nelu_cli.training.run import Run
 
-__all__ = ["start_from"]
-
 
 def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     """Take over the tensors of other weights, where names and shapes agree.

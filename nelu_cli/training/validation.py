@@ -14,9 +14,6 @@ from nelu_cli.networks import Network
 from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.noise.filters import FloatImage
 
-__all__ = ["REAL", "Validation", "validation_psnr"]
-
-
 REAL = "real"
 """Stands for the level where the noise is a camera's own."""
 SIDE, MOST = 512, 24

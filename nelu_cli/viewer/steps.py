@@ -9,8 +9,6 @@ from typing import Any
 from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.lazy import is_lazy
 
-__all__ = ["Stopped", "axes_of_layer", "denoise_in_steps"]
-
 
 class Stopped(Exception):
     """Somebody asked for it."""

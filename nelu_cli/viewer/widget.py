@@ -23,8 +23,6 @@ from nelu_cli import checkpoints
 from nelu_cli.errors import NeluError
 from nelu_cli.viewer.steps import Stopped, axes_of_layer, denoise_in_steps
 
-__all__ = ["AUTOMATIC", "DenoiseWidget"]
-
 AUTOMATIC = "automatic"
 _OURS = "nelu"  # in the metadata of layers that were made here
 
