@@ -1,4 +1,4 @@
-"""Values as people write them: sizes (512M, 2G, 1GiB) and words."""
+"""Values as people write them: sizes (512M, 2G, 1GiB), ranges, words."""
 
 import re
 import sys
@@ -30,6 +30,27 @@ def parse_quality(word: str) -> "Quality":
     if word == "normal":
         return "normal"
     raise UsageError(f"--quality {word!r}: choose normal or best")
+
+
+def parse_range(text: str | None, option: str) -> tuple[float, float] | None:
+    """``15`` or ``0-120``, as the two ends of a range."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:-(\d+(?:\.\d+)?))?", text.strip())
+    if not match:
+        raise UsageError(f"{option} {text}: give a number such as 15, or a range such as 0-120")
+    low = float(match[1])
+    return low, float(match[2]) if match[2] else low
+
+
+def parse_counts(text: str | None) -> tuple[int, ...] | None:
+    """``48,80``, as whole numbers."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text}: give whole numbers separated by commas") from None
 
 
 def _parse(text: str, option: str, base: int, ending: str) -> int:
