@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nelu_cli.cli.options import MaxPixels, Quiet
-from nelu_cli.cli.page import check_page
+from nelu_cli.cli.page import check_page, looks_of, write_report
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, NeluError, UsageError
 
@@ -42,7 +42,7 @@ def compare(
     check_page(page, [before, after], force=force)
 
     from nelu_cli.cli.reporting import progress, stderr_console
-    from nelu_cli.pages import Entry, picture_budget, write_page
+    from nelu_cli.pages import Entry, picture_budget
 
     pairs, problems = _pairs(before, after)
     console = stderr_console()
@@ -60,15 +60,12 @@ def compare(
             advance()
     entries += [Entry(str(problem).split(": ")[0], problem=str(problem)) for problem in problems]
     for message in failed:
-        console.print(f"nelu: {message}", markup=False, style="red")
+        console.print(f"nelu: {message}", style="red")
     if not any(entry.looks for entry in entries):
         raise ImageError(f"{page}: not written, there is nothing to show")
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_page(page, f"{before.name} and {after.name}", entries)
+    written = write_report(page, f"{before.name} and {after.name}", entries)
     if not quiet:
-        shown = sum(entry.looks is not None for entry in entries)
-        size = f"{page.stat().st_size / 1e6:.1f} MB"
-        console.print(f"{page}: {shown} of {len(entries)} pictures, {size}", markup=False)
+        console.print(written)
     return 1 if failed else 0
 
 
@@ -111,7 +108,6 @@ def _pairs(before: Path, after: Path) -> tuple[list[tuple[str, Path, Path]], lis
 
 def _compare(name: str, first: Path, second: Path, limit: int, budget: int) -> "Entry":
     from nelu_cli import images
-    from nelu_cli.cli.page import looks_of
     from nelu_cli.cli.reporting import picture_text
     from nelu_cli.pages import Entry
 

@@ -91,10 +91,14 @@ class PageReport:
 
     def write(self) -> str:
         """Write the page; return a line about it."""
-        from nelu_cli.pages import write_page
+        return write_report(self.page, "Before and after", self.entries)
 
-        self.page.parent.mkdir(parents=True, exist_ok=True)
-        write_page(self.page, "Before and after", self.entries)
-        shown = sum(entry.looks is not None for entry in self.entries)
-        size = f"{self.page.stat().st_size / 1e6:.1f} MB"
-        return f"{self.page}: {shown} of {len(self.entries)} pictures, {size}"
+
+def write_report(page: Path, title: str, entries: list["Entry"]) -> str:
+    """Write a page; return a line about it."""
+    from nelu_cli.pages import write_page
+
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_page(page, title, entries)
+    shown = sum(entry.looks is not None for entry in entries)
+    return f"{page}: {shown} of {len(entries)} pictures, {page.stat().st_size / 1e6:.1f} MB"
