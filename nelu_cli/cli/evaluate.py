@@ -256,7 +256,7 @@ def _warn_of_other_files(images: "ImageSet", notes: "Console") -> None:
 
 
 def _warn(notes: "Console", message: str) -> None:
-    notes.print(f"nelu: warning: {message}", markup=False)
+    notes.print(f"nelu: warning: {message}")
 
 
 def _levels(text: str) -> tuple[float, ...]:
@@ -374,9 +374,7 @@ def _print_results(results: "Results", clipped: bool, available: int, console: "
     count = f"{used} images" if used == available else f"the first {used} of {available} images"
     colour = "colour" if results.channels == 3 else "grey"
     seed = "" if results.noise == "real" else f", seed {results.seed}"
-    console.print(
-        f"{results.dataset}: {count}, {colour}; {results.noise} noise{seed}", markup=False
-    )
+    console.print(f"{results.dataset}: {count}, {colour}; {results.noise} noise{seed}")
     psnr = _rows(results, results.psnr)
     for row in results.published:
         psnr[row.name, "published"] = {s: Mean(v, math.nan) for s, v in row.psnr.items()}
@@ -396,7 +394,7 @@ def _print_results(results: "Results", clipped: bool, available: int, console: "
             "σ = 15."
         )
     for remark in remarks:
-        console.print(remark, style="dim", markup=False, soft_wrap=False)
+        console.print(remark, style="dim", soft_wrap=False)
 
 
 def _rows(results: "Results", mean: Callable[[str, "Level"], "Mean"]) -> "Rows":

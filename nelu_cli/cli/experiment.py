@@ -166,7 +166,7 @@ def _print(name: str, result: "Result", folder: Path) -> None:
         if claim.paper:
             line.append(f"\n  the paper: {claim.paper}", "dim")
         console.print(line)
-    console.print(f"{folder / 'figure.png'}, {folder / 'numbers.csv'}", style="dim", markup=False)
+    console.print(f"{folder / 'figure.png'}, {folder / 'numbers.csv'}", style="dim")
 
 
 def _print_catalogue() -> None:

@@ -44,5 +44,4 @@ def export(
         stderr_console().print(
             f"{model} → {file}: {done.bytes / 1e6:.1f} MB, differs from torch by at most "
             f"{done.difference:.0e} of white",
-            markup=False,
         )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName
-from nelu_cli.cli.plain import plain
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.plan import STDIO, collect
@@ -63,15 +62,15 @@ def info(
             print(json.dumps(seen.to_json()), flush=True)
         else:
             for line in _describe(seen):
-                stdout_console().print(line, markup=False)
+                stdout_console().print(line)
     for problem in problems:
         outcome.count(problem)
         if json_lines:
             print(json.dumps(problem.to_json()), flush=True)
         if problem.error is not None:
-            stderr_console().print(f"nelu: {plain(problem.error)}", markup=False, style="red")
+            stderr_console().print(f"nelu: {problem.error}", style="red")
     if outcome.left_out and outcome.done:
-        stderr_console().print(plain(str(outcome)), markup=False)
+        stderr_console().print(str(outcome))
     return outcome.exit_code
 
 
@@ -79,7 +78,7 @@ def _describe(seen: "Inspection") -> list[str]:
     """A few lines for a person."""
     from nelu_cli.cli.reporting import noise_text, picture_text
 
-    lines = [plain(seen.input), f"  {seen.header.format}, {picture_text(seen.header)}"]
+    lines = [seen.input, f"  {seen.header.format}, {picture_text(seen.header)}"]
     if seen.metadata is None:
         lines.append("  animated: cannot be denoised; extract a frame first")
         return lines
@@ -94,7 +93,7 @@ def _describe(seen: "Inspection") -> list[str]:
         "cmyk": "inks: CMYK",
         "lossy": "compressed with losses",
     }
-    said = [labels[key].format(plain(value)) for key, value in seen.metadata.items()]
+    said = [labels[key].format(value) for key, value in seen.metadata.items()]
     lines.append(f"  {', '.join(said) or 'no metadata'}")
     if seen.noise is not None and seen.noise_in_pixel_values is not None:
         noise = noise_text(seen.noise, seen.noise_in_pixel_values, str(seen.header.dtype))

@@ -28,7 +28,6 @@ def models(
 ) -> None:
     """List the bundled models, or tell about one."""
     from rich.table import Table
-    from rich.text import Text
 
     from nelu_cli import checkpoints
     from nelu_cli.cli.reporting import stdout_console
@@ -44,7 +43,7 @@ def models(
     if name:
         table = Table(box=None, pad_edge=False, show_header=False)
         for title, value in (_summary(headers[0]) | _origin(headers[0])).items():
-            table.add_row(title, Text(plain(value)))
+            table.add_row(title, plain(value))
         console.print(table)
         return
     one_level = [header for header in headers if _knows_one_level(header)]
@@ -65,14 +64,13 @@ def _knows_one_level(header: "Header") -> bool:
 
 def _table(rows: list[dict[str, str]]) -> "Table":
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for title in rows[0]:
         justify: Literal["left", "right"] = "right" if title in ("MB", "weights") else "left"
         table.add_column(title, justify=justify, no_wrap=title == "model", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(value)) for value in row.values()))
+        table.add_row(*map(plain, row.values()))
     return table
 
 

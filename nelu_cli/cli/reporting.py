@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class SafeConsole(Console):
-    """Prints no control character from outside, and no ``:name:`` as a picture."""
+    """Prints texts as they are: no markup, no ``:name:`` as a picture, no control character."""
+
+    def __init__(self, *, stderr: bool) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As of Rich; a text is one line."""
@@ -33,12 +36,12 @@ class SafeConsole(Console):
 
 def stdout_console() -> Console:
     """For results: tables and listings."""
-    return SafeConsole(highlight=False, soft_wrap=True, emoji=False)
+    return SafeConsole(stderr=False)
 
 
 def stderr_console() -> Console:
     """For everything that is not a result: reports, warnings, progress."""
-    return SafeConsole(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+    return SafeConsole(stderr=True)
 
 
 class Advance(Protocol):
@@ -116,9 +119,9 @@ class Report:
         if self.json_lines:
             print(json.dumps(record.to_json()), flush=True)
         if record.error is not None:
-            self.console.print(f"nelu: {plain(record.error)}", markup=False, style="red")
+            self.console.print(f"nelu: {record.error}", style="red")
         elif not self.json_lines and not self.quiet and record.status != "left out":
-            self.console.print(record_text(record), markup=False)
+            self.console.print(record_text(record))
         self.note(record)
         if self.page is not None:
             self.page.add(record)
@@ -133,7 +136,7 @@ class Report:
 
     def _print_note(self, files: str, note: str) -> None:
         if not self.quiet:
-            self.console.print(plain(f"nelu: note: {files}: {note}"), markup=False)
+            self.console.print(f"nelu: note: {files}: {note}")
 
     def add_all(self, records: Generator[Record]) -> None:
         """Tell of one file after the other; after Ctrl-C, still of those that were decided."""
@@ -156,11 +159,11 @@ class Report:
                 self._print_note(f"also {', '.join(others[:_NAMED])}{more}", note)
         worth = outcome.total > 1 or bool(outcome.left_out)
         if outcome.stopped_by is not None or (worth and not self.quiet):
-            self.console.print(plain(str(outcome)), markup=False)
+            self.console.print(str(outcome))
         if self.page is not None:
             said = self.page.write()
             if not self.quiet:
-                self.console.print(said, markup=False)
+                self.console.print(said)
 
 
 def picture_text(header: "Header") -> str:
@@ -183,14 +186,14 @@ def noise_text(noise: float, in_pixel_values: float, dtype: str) -> str:
 
 def record_text(record: Record) -> str:
     """One line about a file that was done, skipped or planned."""
-    start = plain(f"{record.input} → {record.output}")
+    start = f"{record.input} → {record.output}"
     if record.header is None:
         return f"{start}: skipped, exists already"
     picture = picture_text(record.header)
     if record.status == "planned":
-        how = f"clean {picture} with {plain(record.model)}" if record.model else f"copy {picture}"
+        how = f"clean {picture} with {record.model}" if record.model else f"copy {picture}"
         return f"{start}: would {how}"
-    said = [picture, plain(record.model or "copied")]
+    said = [picture, record.model or "copied"]
     if record.noise is not None and record.noise_in_pixel_values is not None:
         dtype = str(record.header.dtype)
         kind = f"{record.character.kind} " if record.character else ""

@@ -54,7 +54,7 @@ def watch(
     models.check()
     report = Report(quiet=quiet, json_lines=json_lines, total=0)
     if not quiet:
-        report.console.print(f"watching {source}; Ctrl-C ends it", markup=False)
+        report.console.print(f"watching {source}; Ctrl-C ends it")
     try:
         for record in watch_folder(source, target, settings, models, settle=settle):
             report.add(record)
