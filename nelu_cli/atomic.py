@@ -83,6 +83,12 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
+def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """Write a file in one step, see :func:`atomic_file`."""
+    with atomic_file(path, replace=replace) as handle:
+        handle.write(content)
+
+
 def sweep(folder: Path) -> None:
     """Remove temporary files of ours whose writers are gone: killed, or cut off from power."""
     with contextlib.suppress(OSError):

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,13 +17,11 @@ from nelu_cli.errors import NeluError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from nelu_cli.data.sets import ImageSet, Pair
-    from nelu_cli.evaluation import Comparison, Level, Mean, Method, Results
+    from nelu_cli.evaluation import Level, Method, Results
+    from nelu_cli.runtime.models import Models
     from nelu_cli.runtime.options import Quality
-
-    Rows = dict[tuple[str, str], dict[Level, Mean]]  # (name, note): means by noise level
 
 Noise = Literal[
     "white",
@@ -146,7 +145,9 @@ def evaluate(
     The noise is drawn from the seed, the file name and σ: the same command gives the same digits.
     """
     from nelu_cli import evaluation
+    from nelu_cli.atomic import write_whole
     from nelu_cli.cli import reporting
+    from nelu_cli.cli.eval_tables import print_results
     from nelu_cli.data import sets as datasets
     from nelu_cli.evaluation import figures
 
@@ -167,10 +168,19 @@ def evaluate(
         images, levels = real[0], (None,)
     else:
         images = datasets.find(dataset, data_dir)
-    models, kind = _models(
-        images.paths, model, channels, parse_quality(quality), threads, device, precision, shifts
-    )
-    methods = [*models, *baselines]
+    wanted_quality = parse_quality(quality)
+    methods: list[Method] = []
+    if model != ["none"]:
+        import torch
+
+        from nelu_cli.runtime.models import Models
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        models = Models(None, device, precision, shifts)
+        methods, channels = _models(model, models, wanted_quality, channels)
+    channels = channels or _channels_of(images.paths)
+    methods += baselines
     notes = reporting.stderr_console()
     _warn_of_other_files(images, notes)
     available = len(images.paths) if real is None else len(real[1])
@@ -180,13 +190,15 @@ def evaluate(
         reporting.progress("evaluating", used * len(levels) * len(methods)) as advance,
         _os_errors_in_one_line(),
     ):
-        save = None if save_images is None else _saver(save_images)
+        save = None
+        if save_images is not None:
+            save = partial(figures.save_comparison, folder=save_images)
         if real is not None:
             results = evaluation.evaluate_pairs(
                 images.name,
                 real[1],
                 methods,
-                channels=kind,
+                channels=channels,
                 limit=limit,
                 progress=advance,
                 save=save,
@@ -196,7 +208,7 @@ def evaluate(
                 images,
                 methods,
                 sigma_levels,
-                channels=kind,
+                channels=channels,
                 noise=noise,
                 seed=seed,
                 limit=limit,
@@ -211,13 +223,13 @@ def evaluate(
             _warn(notes, f"the paper's rows do not compare: {reason}")
     with _os_errors_in_one_line():
         if csv is not None:
-            _write_text(csv, results.to_csv())
+            write_whole(csv, results.to_csv().encode())
         if plot is not None:
             figures.psnr_curves(results, plot)
     if as_json:
         typer.echo(results.to_json(), nl=False)
     else:
-        _print_results(results, not no_clip, available, reporting.stdout_console())
+        print_results(results, not no_clip, available, reporting.stdout_console())
 
 
 def _real_pairs(
@@ -277,50 +289,33 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 def _models(
-    paths: Sequence[Path],
-    names: list[str] | None,
-    channels: int | None,
-    quality: "Quality",
-    threads: int | None,
-    device: str,
-    precision: Literal["auto", "float32", "bfloat16"],
-    shifts: int | None,
-) -> tuple[list["Method"], int]:
+    names: list[str] | None, models: "Models", quality: "Quality", channels: int | None
+) -> tuple[list["Method"], int | None]:
     """The models as methods, and the channels that they are evaluated with."""
-    if names == ["none"]:
-        return [], channels or _channels_of(paths)
-    import torch
-
     from nelu_cli.evaluation import chosen_method, model_method
-    from nelu_cli.runtime.models import Models, load_model
 
-    if threads is not None:
-        torch.set_num_threads(threads)
     if not names:
-        chosen = chosen_method(Models(None, device, precision, shifts), quality=quality)
-        return [chosen], channels or _channels_of(paths)
+        return [chosen_method(models, quality=quality)], channels
     wanted = list(dict.fromkeys(names))
-    models = [
-        load_model(name, device=device, precision=precision, shifts=shifts) for name in wanted
-    ]
-    kinds = {model.channels for model in models}
+    loaded = [models.load(name) for name in wanted]
+    kinds = {model.channels for model in loaded}
     if channels is None and len(kinds) > 1:
         raise UsageError(
             "grey and colour models do not share a table; "
             "--channels 3 runs the grey ones channel by channel"
         )
     if channels == 1 and 3 in kinds:
-        colour = next(model.name for model in models if model.channels == 3)
+        colour = next(model.name for model in loaded if model.channels == 3)
         raise UsageError(f"{colour}: a colour model cannot be evaluated with --channels 1")
-    short = [model.name for model in models]
+    short = [model.name for model in loaded]
     rows = [
         model.name if short.count(model.name) == 1 else name
-        for model, name in zip(models, wanted, strict=True)
+        for model, name in zip(loaded, wanted, strict=True)
     ]
-    if precision != "float32":
-        rows = [f"{row}, {precision}" for row in rows]
+    if models.precision != "float32":
+        rows = [f"{row}, {models.precision}" for row in rows]
     return [
-        model_method(row, model, quality=quality) for row, model in zip(rows, models, strict=True)
+        model_method(row, model, quality=quality) for row, model in zip(rows, loaded, strict=True)
     ], channels or max(kinds)
 
 
@@ -331,25 +326,12 @@ def _channels_of(paths: Sequence[Path]) -> int:
     return 3 if all(probe(path).channels == 3 for path in paths) else 1
 
 
-def _saver(folder: Path) -> Callable[["Comparison"], None]:
-    from nelu_cli.evaluation.figures import save_comparison
-
-    return lambda comparison: save_comparison(comparison, folder)
-
-
 @contextmanager
 def _os_errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise NeluError(f"{error.filename}: cannot be written ({error.strerror})") from error
-
-
-def _write_text(path: Path, text: str) -> None:
-    from nelu_cli.atomic import atomic_file
-
-    with atomic_file(path) as file:
-        file.write(text.encode())
 
 
 def _paper_does_not_apply(results: "Results", whole: bool) -> str:
@@ -365,77 +347,3 @@ def _paper_does_not_apply(results: "Results", whole: bool) -> str:
     if not any(row.psnr for row in results.published):
         return "the paper has none of these noise levels, only 15, 25, 35, 50, 75, 90, 105, 120"
     return ""
-
-
-def _print_results(results: "Results", clipped: bool, available: int, console: "Console") -> None:
-    from nelu_cli.evaluation import Mean
-
-    used = len(results.images)
-    count = f"{used} images" if used == available else f"the first {used} of {available} images"
-    colour = "colour" if results.channels == 3 else "grey"
-    seed = "" if results.noise == "real" else f", seed {results.seed}"
-    console.print(f"{results.dataset}: {count}, {colour}; {results.noise} noise{seed}")
-    psnr = _rows(results, results.psnr)
-    for row in results.published:
-        psnr[row.name, "published"] = {s: Mean(v, math.nan) for s, v in row.psnr.items()}
-    for title, digits, rows in (("PSNR, dB", 2, psnr), ("SSIM", 3, _rows(results, results.ssim))):
-        table = _table(title, digits, rows, results.sigmas, console.width)
-        console.print(table, soft_wrap=False)
-    remarks = ["Bold: best of the column. ±: standard error of the mean over images."]
-    if not clipped:
-        remarks.append("PSNR of estimates as they are, not clipped to the range of the picture.")
-    if results.dataset == "samples":
-        remarks.append(
-            "samples are a few photographs that come with scikit-image: a first look, no benchmark."
-        )
-    if results.published:
-        remarks.append(
-            "The paper's rows are as published: bsd68, trained on the Waterloo Exploration set at "
-            "σ = 15."
-        )
-    for remark in remarks:
-        console.print(remark, style="dim", soft_wrap=False)
-
-
-def _rows(results: "Results", mean: Callable[[str, "Level"], "Mean"]) -> "Rows":
-    return {
-        (name, note): {sigma: mean(name, sigma) for sigma in results.sigmas}
-        for name, note in results.methods.items()
-    }
-
-
-def _table(title: str, digits: int, rows: "Rows", sigmas: Sequence["Level"], width: int) -> "Table":
-    """Rows are methods, columns noise levels; the errors go below the means if space is short."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from nelu_cli.evaluation import level_text
-
-    names = max(len(f"{name} ({note})") for name, note in rows)
-    narrow = names + len(sigmas) * len("  31.05 ±0.41") > width
-    best = {
-        sigma: max(round(row[sigma].value, digits) for row in rows.values() if sigma in row)
-        for sigma in sigmas
-    }
-
-    def cell(main: str, extra: str, bold: bool = False) -> Text:
-        text = Text(main, style="bold" if bold else "")
-        if extra:
-            text.append("\n" if narrow else " ").append(extra, style="not bold dim")
-        return text
-
-    def score(sigma: "Level", mean: "Mean | None") -> Text:
-        if mean is None:
-            return Text("–")
-        error = "" if math.isnan(mean.error) else f"±{mean.error:.{digits}f}"
-        number = f"{mean.value:5.{digits}f}"
-        return cell(number, error, round(mean.value, digits) == best[sigma])
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(title)
-    for sigma in sigmas:
-        table.add_column(level_text(sigma), justify="right" if narrow else "left", no_wrap=True)
-    for (name, note), row in rows.items():
-        table.add_row(cell(name, f"({note})"), *(score(s, row.get(s)) for s in sigmas))
-    return table
