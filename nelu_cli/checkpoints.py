@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import write_whole
 from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Config, Network, build, family
 
@@ -78,8 +78,7 @@ def save(path: Path, tensors: Mapping[str, Tensor], config: Config, record: Trai
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"nelu": json.dumps(description)}
     try:
-        with atomic_file(path) as handle:
-            handle.write(safetensors.torch.save(content, metadata))
+        write_whole(path, safetensors.torch.save(content, metadata))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be written ({error.strerror})") from error
 

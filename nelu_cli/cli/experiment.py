@@ -129,15 +129,14 @@ def _run(name: str, chosen: "Experiment[Any]", config: Any, out: Path | None) ->
 
 def _write(result: "Result", folder: Path) -> None:
     """figure.png and numbers.csv, in place of those of an earlier run."""
-    from nelu_cli.atomic import atomic_file
+    from nelu_cli.atomic import write_whole
     from nelu_cli.evaluation.figures import save
     from nelu_cli.experiments.figures import draw
     from nelu_cli.experiments.results import to_csv
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_file(folder / "numbers.csv") as file:
-            file.write(to_csv(result.rows).encode())
+        write_whole(folder / "numbers.csv", to_csv(result.rows).encode())
         save(draw(result), folder / "figure.png")
     except OSError as error:
         raise NeluError(f"{folder}: cannot be written ({error.strerror})") from error

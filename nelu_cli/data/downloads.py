@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import write_whole
 from nelu_cli.errors import DatasetError, UsageError
 
 GITHUB = "https://raw.githubusercontent.com"
@@ -139,8 +139,7 @@ def fetch(
         for file in missing:
             content = _download(public.url(file, mirror), public.checksums[file], pauses)
             folder.mkdir(parents=True, exist_ok=True)
-            with atomic_file(folder / file) as handle:
-                handle.write(content)
+            write_whole(folder / file, content)
             advance(1)
     except _TransferError as error:
         raise DatasetError(

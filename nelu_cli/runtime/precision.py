@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import write_whole
 from nelu_cli.errors import UsageError
 
 Format = Literal["float32", "bfloat16"]
@@ -152,7 +152,6 @@ def _write_timings(timings: dict[str, dict[str, float]]) -> None:
     path = _timings_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as handle:
-            handle.write(json.dumps(timings, indent=1).encode())
+        write_whole(path, json.dumps(timings, indent=1).encode())
     except OSError:
         pass

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nelu_cli import checkpoints
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import write_whole
 from nelu_cli.errors import CheckpointError, NeluError, TrainingError
 from nelu_cli.networks import Config, family
 from nelu_cli.training.config import TrainConfig, check_types
@@ -38,8 +38,7 @@ def save_run(out: Path, config: TrainConfig, network_config: Config, command: st
         "network": asdict(network_config) | {"family": network_config.family},
         "command": command,
     }
-    with atomic_file(out / CONFIG) as handle:
-        handle.write(json.dumps(content, indent=1).encode())
+    write_whole(out / CONFIG, json.dumps(content, indent=1).encode())
 
 
 def load_run(out: Path) -> tuple[TrainConfig, Config]:
@@ -100,5 +99,4 @@ def read_log(out: Path) -> list[Event]:
 def forget_after(out: Path, step: int) -> None:
     """Drop what a run logged after the state from which it goes on, and what is damaged."""
     lines = [json.dumps(asdict(event)) + "\n" for event in read_log(out) if event.step <= step]
-    with atomic_file(out / LOG) as handle:
-        handle.writelines(line.encode() for line in lines)
+    write_whole(out / LOG, "".join(lines).encode())

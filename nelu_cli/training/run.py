@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from nelu_cli import checkpoints
-from nelu_cli.atomic import atomic_file
+from nelu_cli.atomic import write_whole
 from nelu_cli.checkpoints import TrainingRecord
 from nelu_cli.data.patches import Batch, PatchSource, load_pictures
 from nelu_cli.data.sets import ImageSet, find
@@ -198,8 +198,7 @@ class Run:
         content = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
         path = self.out / f"{name}.safetensors"
         try:
-            with atomic_file(path) as handle:
-                handle.write(safetensors.torch.save(content, metadata))
+            write_whole(path, safetensors.torch.save(content, metadata))
         except OSError as error:
             raise TrainingError(f"{path}: cannot be written ({error.strerror})") from error
 
