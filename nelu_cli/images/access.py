@@ -73,6 +73,11 @@ def check_size(name: str, header: Header, max_pixels: int, *, pages: int) -> Non
             f"{name}: {header.width} x {header.height}{times} pixels exceed the limit of "
             f"{max_pixels:,}; raise the limit if the file is trusted"
         )
+    if header.coded > max_pixels:
+        raise ImageError(
+            f"{name}: {header.coded:,} pixels, of which {header.width} x {header.height} are shown,"
+            f" exceed the limit of {max_pixels:,}; raise the limit if the file is trusted"
+        )
 
 
 @contextlib.contextmanager

@@ -7,9 +7,10 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 
-from nelu_cli.images import exif, pillow
+from nelu_cli.images import av1, exif, pillow
 from nelu_cli.images.avif_boxes import with_metadata
 from nelu_cli.images.format import Format, Source
+from nelu_cli.images.iso_boxes import coded_pictures, grid_sizes, most_pixels
 from nelu_cli.images.picture import Header, Picture, Refusal, join_alpha, split_alpha
 
 __all__ = ["BRANDS", "FORMAT", "brands"]
@@ -29,7 +30,27 @@ def brands(source: Source) -> set[bytes]:
 def _probe(source: Source) -> Header:
     bits, grey = _configuration(source)
     header = pillow.header(_open(source), "AVIF", np.uint16 if bits > 8 else np.uint8)
-    return replace(header, channels=1 if grey else 3)
+    return replace(header, channels=1 if grey else 3, coded=_coded_pixels(source.whole()))
+
+
+def _coded_pixels(content: bytes) -> int:
+    """The most pixels that the decoder makes of one picture within the file.
+
+    Raises:
+        ValueError: one is not as large as the file claims; the decoder would scale it in silence.
+    """
+    most = most_pixels(content)
+    for kind, sizes_of in ((b"av01", av1.frame_sizes), (b"grid", grid_sizes)):
+        for picture in coded_pictures(content, kind):
+            sizes = sizes_of(picture.data)  # several if there are layers
+            if picture.size not in sizes:
+                said, found = (
+                    f"{size[0]} x {size[1]}" if size else "no"
+                    for size in (picture.size, max(sizes, default=None))
+                )
+                raise ValueError(f"it claims {said} pixels and holds {found}")
+            most = max(most, *(width * height for width, height in sizes))
+    return most
 
 
 def _read(source: Source) -> Picture:

@@ -6,14 +6,13 @@ lists items (the picture, its alpha, EXIF, XMP) in ``iinf``, says where their by
 """
 
 import struct
-from collections.abc import Iterator
 
 from nelu_cli.images import exif as exif_blocks
+from nelu_cli.images.iso_boxes import FULL, boxes
 from nelu_cli.images.picture import Metadata
 
 __all__ = ["with_metadata"]
 
-_FULL = 4  # bytes of version and flags
 _TURNS = {  # EXIF orientation: quarter turns to the left, then mirrored about an axis
     2: (0, 1),
     3: (2, None),
@@ -31,10 +30,10 @@ def with_metadata(file: bytes, metadata: Metadata) -> bytes:
     Raises:
         ValueError: the file is not as the encoder is known to write it.
     """
-    boxes = dict(_boxes(file))
-    inner = dict(_boxes(boxes[b"meta"][_FULL:]))
-    properties = dict(_boxes(inner[b"iprp"]))
-    (primary,) = struct.unpack_from(">H", inner[b"pitm"], _FULL)
+    outer = dict(boxes(file))
+    inner = dict(boxes(outer[b"meta"][FULL:]))
+    properties = dict(boxes(inner[b"iprp"]))
+    (primary,) = struct.unpack_from(">H", inner[b"pitm"], FULL)
     items = [
         (name, data)
         for name, data in ((b"Exif", metadata.exif), (b"mime", metadata.xmp))
@@ -46,22 +45,22 @@ def with_metadata(file: bytes, metadata: Metadata) -> bytes:
         added.append(_box(b"irot", bytes([angle])))
     if mirror is not None:
         added.append(_box(b"imir", bytes([mirror])))
-    known = len(list(_boxes(properties[b"ipco"])))
+    known = len(list(boxes(properties[b"ipco"])))
     numbers = range(known + 1, known + 1 + len(added))
     properties[b"ipco"] += b"".join(added)
     properties[b"ipma"] = _associated(properties[b"ipma"], primary, numbers)
     inner[b"iprp"] = b"".join(_box(name, content) for name, content in properties.items())
     first = 1 + max(item for item, _, _ in _places(inner[b"iloc"]))
-    (count,) = struct.unpack_from(">H", inner[b"iinf"], _FULL)
+    (count,) = struct.unpack_from(">H", inner[b"iinf"], FULL)
     inner[b"iinf"] = (
-        inner[b"iinf"][:_FULL]
+        inner[b"iinf"][:FULL]
         + struct.pack(">H", count + len(items))
         + (
-            inner[b"iinf"][_FULL + 2 :]
+            inner[b"iinf"][FULL + 2 :]
             + b"".join(_item(first + index, name) for index, (name, _) in enumerate(items))
         )
     )
-    references = inner.get(b"iref", bytes(_FULL))
+    references = inner.get(b"iref", bytes(FULL))
     for index in range(len(items)):
         references += _box(b"cdsc", struct.pack(">HHH", first + index, 1, primary))
     inner[b"iref"] = references
@@ -72,23 +71,12 @@ def with_metadata(file: bytes, metadata: Metadata) -> bytes:
         places.append((first + index, start, len(payload)))
         start += len(payload)
     inner[b"iloc"] = _located(places, 0)
-    grown = sum(8 + len(content) for content in inner.values()) + _FULL - len(boxes[b"meta"])
+    grown = sum(8 + len(content) for content in inner.values()) + FULL - len(outer[b"meta"])
     inner[b"iloc"] = _located(places, grown)
-    content = bytes(_FULL) + b"".join(_box(name, data) for name, data in inner.items())
-    boxes[b"meta"] = content
-    result = b"".join(_box(name, data) for name, data in boxes.items())
+    content = bytes(FULL) + b"".join(_box(name, data) for name, data in inner.items())
+    outer[b"meta"] = content
+    result = b"".join(_box(name, data) for name, data in outer.items())
     return result + _box(b"mdat", b"".join(payloads))
-
-
-def _boxes(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Name and content of each box."""
-    position = 0
-    while position + 8 <= len(content):
-        length, name = struct.unpack_from(">I4s", content, position)
-        if length < 8:
-            raise ValueError("boxes of an unknown form")
-        yield name, content[position + 8 : position + length]
-        position += length
 
 
 def _box(name: bytes, content: bytes) -> bytes:
@@ -97,7 +85,7 @@ def _box(name: bytes, content: bytes) -> bytes:
 
 def _places(iloc: bytes) -> list[tuple[int, int, int]]:
     """Number, offset and length of each item; all are in one piece."""
-    version, sizes, count = iloc[0], *struct.unpack_from(">HH", iloc, _FULL)
+    version, sizes, count = iloc[0], *struct.unpack_from(">HH", iloc, FULL)
     if version != 0 or sizes != 0x4400:
         raise ValueError("places of an unknown form")
     found = []
@@ -112,15 +100,15 @@ def _places(iloc: bytes) -> list[tuple[int, int, int]]:
 def _located(places: list[tuple[int, int, int]], shift: int) -> bytes:
     """The content of ``iloc``, all offsets being shifted."""
     entries = (struct.pack(">HHHII", item, 0, 1, at + shift, size) for item, at, size in places)
-    return bytes(_FULL) + struct.pack(">HH", 0x4400, len(places)) + b"".join(entries)
+    return bytes(FULL) + struct.pack(">HH", 0x4400, len(places)) + b"".join(entries)
 
 
 def _associated(ipma: bytes, item: int, added: range) -> bytes:
     """The content of ``ipma`` with further properties for an item, which readers must heed."""
-    if ipma[:_FULL] != bytes(_FULL):
+    if ipma[:FULL] != bytes(FULL):
         raise ValueError("properties of an unknown form")
-    (entries,) = struct.unpack_from(">I", ipma, _FULL)
-    result, position = ipma[: _FULL + 4], _FULL + 4
+    (entries,) = struct.unpack_from(">I", ipma, FULL)
+    result, position = ipma[: FULL + 4], FULL + 4
     for _ in range(entries):
         number, count = struct.unpack_from(">HB", ipma, position)
         own = list(ipma[position + 3 : position + 3 + count])

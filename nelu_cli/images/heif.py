@@ -7,6 +7,7 @@ import numpy as np
 
 from nelu_cli.images import avif
 from nelu_cli.images.format import Format, Source
+from nelu_cli.images.iso_boxes import most_pixels
 from nelu_cli.images.picture import (
     Array,
     Header,
@@ -32,6 +33,7 @@ def _probe(source: Source) -> Header:
         1 if colours[0] in "LI" else 3,
         np.dtype(np.uint16 if deep else np.uint8),
         alpha=colours[-1] in "Aa",
+        coded=most_pixels(source.whole()),
     )
 
 

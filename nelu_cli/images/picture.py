@@ -33,6 +33,7 @@ class Header:
     pages: int = 1
     animated: bool = False
     equal: bool = True  # whether all pages have this size and kind
+    coded: int = 0  # pixels of the largest picture within, if the decoder cuts or scales it
 
 
 @dataclass(frozen=True)
