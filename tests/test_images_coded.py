@@ -2,7 +2,8 @@
 
 import io
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import imagecodecs
 import numpy as np
@@ -241,3 +242,77 @@ def test_the_limit_counts_every_use_of_a_tile() -> None:
     with pytest.raises(ImageError, match="16,384 pixels, of which 64 x 64 are shown, exceed"):
         probe(file, max_pixels=10000)
     assert probe(file, max_pixels=16384).coded == 16384
+
+
+# TIFF
+
+CODECS: dict[str, tuple[int, Callable[[Array], Any]]] = {
+    "JPEG": (7, imagecodecs.jpeg_encode),
+    "JPEG 2000": (34712, imagecodecs.jpeg2k_encode),
+    "JPEG 2000 stream": (
+        34712,
+        lambda values: imagecodecs.jpeg2k_encode(values, codecformat="J2K"),
+    ),
+    "JPEG XL": (50002, imagecodecs.jpegxl_encode),
+    "JPEG XL in boxes": (
+        50002,
+        lambda values: imagecodecs.jpegxl_encode(values, usecontainer=True),
+    ),
+    "JPEG XR": (34934, imagecodecs.jpegxr_encode),
+    "PNG": (34933, imagecodecs.png_encode),
+    "WebP": (50001, lambda values: imagecodecs.webp_encode(values, lossless=True)),
+    "WebP with losses": (50001, lambda values: imagecodecs.webp_encode(values, lossless=False)),
+    "LERC": (34887, imagecodecs.lerc_encode),
+}
+
+
+def tiff(
+    height: int, width: int, segment: bytes, compression: int, tile: tuple[int, int] | None = None
+) -> bytes:
+    """A TIFF of one strip or tile that holds whatever is given."""
+    tags = {256: width, 257: height, 258: 8, 259: compression, 262: 2, 277: 3, 284: 1}
+    at = 8 + 2 + 12 * (len(tags) + (4 if tile else 3)) + 4
+    if tile:
+        tags |= {322: tile[1], 323: tile[0], 324: at, 325: len(segment)}
+    else:
+        tags |= {273: at, 278: height, 279: len(segment)}
+    entries = b"".join(struct.pack("<HHII", code, 4, 1, tags[code]) for code in sorted(tags))
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + segment
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_a_strip_or_tile_larger_than_its_place_is_refused(name: str) -> None:
+    """It was decoded whole, whatever the limit; then cut, or its rows were mixed up."""
+    compression, encode = CODECS[name]
+    for size, tile in (((40, 48), None), ((48, 48), (48, 48)), ((300, 700), (304, 704))):
+        held = tile or size
+        data = tiff(*size, bytes(encode(ramp(*held))), compression, tile)
+        picture = read(data)
+        assert picture.pixels.shape == (*size, 3)
+        error = np.abs(picture.pixels.astype(int) - ramp(*held)[: size[0], : size[1]])
+        assert np.median(error) < 8
+    large = bytes(encode(ramp(64, 96)))
+    message = r"damaged TIFF file \(96 x 64 pixels in a strip or tile of {}\)"
+    for size, tile, place in (
+        ((16, 8), None, "8 x 16"),
+        ((16, 96), None, "96 x 16"),
+        ((96, 64), None, "64 x 96"),
+        ((96, 64), (96, 64), "64 x 96"),
+        ((8, 8), (16, 16), "16 x 16"),
+    ):
+        data = tiff(*size, large, compression, tile)
+        with pytest.raises(ImageError, match=message.format(place)):
+            read(data)
+        assert "missing and black" in read(data, salvage=True).notes[0]
+
+
+def test_rows_of_a_last_block_may_be_left_over() -> None:
+    data = tiff(37, 48, bytes(imagecodecs.jpeg_encode(ramp(48, 48))), 7)
+    assert read(data).pixels.shape == (37, 48, 3)
+
+
+def test_the_limit_counts_a_tile_larger_than_the_picture() -> None:
+    data = tiff(8, 8, bytes(16 * 32 * 3), 1, (16, 32))
+    assert probe(data, max_pixels=512).coded == 512
+    with pytest.raises(ImageError, match="512 pixels, of which 8 x 8 are shown, exceed the limit"):
+        probe(data, max_pixels=511)

@@ -9,7 +9,7 @@ from PIL import JpegImagePlugin
 
 from nelu_cli.images.picture import Array
 
-__all__ = ["END", "is_cut", "is_whole", "scans"]
+__all__ = ["END", "frame_size", "is_cut", "is_whole", "scans"]
 
 END = b"\xff\xd9"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
@@ -67,6 +67,23 @@ def scans(content: bytes) -> tuple[int, str | None]:
     if not lossless and any(any(bits) for bits in missing.values()):
         return position, "truncated: parts of its data are missing"
     return position, None
+
+
+def frame_size(content: bytes) -> tuple[int, int] | None:
+    """Height and width by the first frame's header; None if there is no frame."""
+    position = 2
+    while position + 9 <= len(content):
+        marker = content[position + 1]
+        if content[position] != 0xFF:
+            position = _next_marker(content, position)
+        elif marker == 0xFF or marker in _ALONE:
+            position += 1 if marker == 0xFF else 2
+        elif marker in _FRAMES:
+            height, width = (int.from_bytes(content[position + at :][:2]) for at in (5, 7))
+            return height, width
+        else:
+            position += 2 + int.from_bytes(content[position + 2 : position + 4])
+    return None
 
 
 def _next_marker(content: bytes, position: int) -> int:

@@ -12,6 +12,7 @@ from nelu_cli.images import exif, jpeg_scans
 from nelu_cli.images import tiff_tags as tags
 from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Array, Header, Metadata, PageTags, Picture, Refusal, TiffLayout
+from nelu_cli.images.segment_sizes import WHOLE_FILES, misfit
 
 _SUPPORTED = (tags.WHITE_IS_ZERO, tags.BLACK_IS_ZERO, tags.PALETTE, *tags.COLOURS)
 _JPEG = (7, 34892)  # compressions whose segments are whole JPEGs
@@ -81,6 +82,7 @@ class TiffPages:
             dtype,
             alpha=_has_alpha(page),
             pages=len(self),
+            coded=page.tilewidth * page.tilelength if page.is_tiled else 0,
             equal=len({self._places[number].kind for number in self._numbers}) == 1,
         )
 
@@ -224,8 +226,7 @@ class TiffPages:
         return result
 
     def _put_segment(self, result: Array, page: Any, index: int) -> None:
-        self._stream.seek(page.dataoffsets[index])
-        content = self._stream.read(page.databytecounts[index])
+        content = self._segment(page, index)
         segment, place, _ = page.decode(content, index, jpegtables=page.jpegtables)
         sample, depth, row, column, _ = place
         target = result[sample, depth:, row:, column:][tuple(slice(n) for n in segment.shape)]
@@ -244,16 +245,30 @@ class TiffPages:
             for index, (offset, count) in enumerate(zip(offsets, counts, strict=False))
             if offset and count and offset + count <= size
         }
+        if page.compression in WHOLE_FILES:
+            there_all -= {index for index in there_all if self._misfits(page, index)}
         if page.compression in _JPEG:
             there_all = {
                 index for index in there_all if jpeg_scans.is_whole(self._jpeg(page, index))
             }
         return set(range(expected)) - there_all
 
+    def _misfits(self, page: Any, index: int) -> bool:
+        """Whether a strip or tile holds a larger picture than fits; strips may end with a block."""
+        rows = -(-min(page.rowsperstrip, page.imagelength) // 16) * 16
+        room = (page.tilelength, page.tilewidth) if page.is_tiled else (rows, page.imagewidth)
+        problem = misfit(self._segment(page, index), *room)
+        if problem and not self._salvage:
+            raise ValueError(problem)
+        return problem is not None
+
+    def _segment(self, page: Any, index: int) -> bytes:
+        self._stream.seek(page.dataoffsets[index])
+        return self._stream.read(page.databytecounts[index])
+
     def _jpeg(self, page: Any, index: int) -> bytes:
         """A strip or tile with the tables that all of them share."""
-        self._stream.seek(page.dataoffsets[index])
-        content = self._stream.read(page.databytecounts[index])
+        content = self._segment(page, index)
         tables = page.jpegtables or b"\xff\xd8" + jpeg_scans.END
         return bytes(tables[: -len(jpeg_scans.END)] + content[2:])
 
