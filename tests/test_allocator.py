@@ -18,8 +18,8 @@ def faults(megabytes):
 
 if sys.argv[1] == "keep":
     keep_freed_memory()
-first = faults(100)
-print(faults(100) / first)
+first = faults(50)
+print(faults(50) / first)
 """
 
 

@@ -30,7 +30,7 @@ __all__ = [
     "is_idle",
 ]
 
-DEEP_STRIP = 12 << 20
+DEEP_STRIP = 8 << 20
 """Bytes of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8
 """… but at least so many rows."""
