@@ -131,7 +131,7 @@ def _write(result: "Result", folder: Path) -> None:
     """figure.png and numbers.csv, in place of those of an earlier run."""
     from nelu_cli.atomic import write_whole
     from nelu_cli.evaluation.figures import save
-    from nelu_cli.experiments.figures import draw
+    from nelu_cli.experiments.drawing import draw
     from nelu_cli.experiments.results import to_csv
 
     try:
@@ -154,7 +154,7 @@ def _print(name: str, result: "Result", folder: Path) -> None:
         title=name, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold"
     )
     for column in result.summary[0]:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")  # not cut: names differ late
     for row in result.summary:
         table.add_row(*(str(value) for value in row.values()))
     console.print(table)

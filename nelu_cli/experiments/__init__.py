@@ -1,6 +1,6 @@
 """The paper's experiments and theorems, each as a function of a frozen config.
 
-Computing (one module for each group of experiments) is apart from drawing (:mod:`figures`); what a
+Computing (one module for each group of experiments) is apart from drawing (:mod:`drawing`); what a
 claim must reach is written down in :mod:`claims`. This catalogue imports none of them, so that
 listing it is instant.
 """

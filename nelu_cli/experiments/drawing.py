@@ -1,4 +1,4 @@
-"""Drawing the results. matplotlib is imported when a figure is drawn, without pyplot's state."""
+"""Drawing results of experiments. matplotlib is imported when a figure is drawn, without pyplot."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
