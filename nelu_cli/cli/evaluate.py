@@ -112,7 +112,7 @@ def evaluate(
         typer.Option(
             "--no-clip",
             help="PSNR of estimates as they are, not clipped to the range of the picture first; "
-            "as the code that the paper builds on has it.",
+            "as the code that the paper builds on has it. --json and --csv have both.",
         ),
     ] = False,
     as_json: Annotated[

@@ -113,12 +113,14 @@ class Results:
         for method in self.methods:
             for sigma in self.sigmas:
                 psnr, ssim = self.psnr(method, sigma), self.ssim(method, sigma)
+                raw = self.not_clipped().psnr(method, sigma)
                 means.append(
                     {
                         "method": method,
                         "sigma": sigma,
                         "psnr": _rounded(psnr.value, 4),
                         "psnr_standard_error": _rounded(psnr.error, 4),
+                        "psnr_not_clipped": _rounded(raw.value, 4),
                         "ssim": _rounded(ssim.value, 6),
                         "ssim_standard_error": _rounded(ssim.error, 6),
                     }
@@ -157,6 +159,7 @@ def _row(score: Score) -> dict[str, str | float | None]:
         "sigma": row["sigma255"],
         "image": row["image"],
         "psnr": _rounded(score.psnr, 4),
+        "psnr_not_clipped": _rounded(score.psnr_not_clipped, 4),
         "ssim": _rounded(score.ssim, 6),
     }
 
