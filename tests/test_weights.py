@@ -14,7 +14,7 @@ from nelu_cli.runtime.pipeline import denoise_pixels
 FloatImage = NDArray[np.float32]
 
 
-@pytest.fixture(scope="module", params=["deep-gray", "deep-gray-s15", "deep-color"])
+@pytest.fixture(scope="module", params=["deep-gray", "deep-color"])
 def model(request: pytest.FixtureRequest) -> Model:
     return load_model(request.param)
 
@@ -43,8 +43,6 @@ def test_files_are_small() -> None:
 
 @pytest.mark.parametrize(("sigma", "gain"), [(5, 1), (15, 5), (50, 10), (120, 14)])
 def test_noise_is_removed_at_every_level(model: Model, sigma: float, gain: float) -> None:
-    if model.name == "deep-gray-s15" and sigma < 15:
-        pytest.skip("trained on nothing that stands for so little noise")
     before, after = [], []
     for clean in photographs(model.channels):
         before.append(psnr(clean, noisy(clean, sigma)))
