@@ -23,7 +23,7 @@ from nelu_cli.experiments import (
     CATALOGUE,
     analytical,
     claims,
-    figures,
+    drawing,
     learned,
     lemma,
     model,
@@ -298,6 +298,8 @@ def test_signal_denoising_claims_hold_for_an_orthogonal_transform() -> None:
     assert exact.mean[1] < 1.3 * soft.mean[1]
     assert [claim.holds for claim in result.claims] == [True, True]
     assert "up to κ = 1" in result.claims[1].margin
+    assert "κ = 1 (σ = " in result.claims[1].margin
+    assert "above the trained level alone" in result.claims[1].margin
     assert result.summary[0]["κ (found)"] == "1 (1)"
 
 
@@ -375,7 +377,7 @@ def test_qualitative_takes_any_picture(pictures: Path, weights: tuple[str, str])
     assert result.rows[0]["image"] == "1"
     assert result.comparisons[0].sigma255 == 30
     assert len(result.claims) == 1
-    figures.draw(result)
+    drawing.draw(result)
 
 
 def test_qualitative_shows_three_pictures_at_the_papers_levels(
@@ -490,7 +492,7 @@ def test_every_kind_of_result_is_drawn(
     ]
     for number, result in enumerate(results):
         path = tmp_path / f"{number}.png"
-        save(figures.draw(result), path)
+        save(drawing.draw(result), path)
         assert path.read_bytes().startswith(PNG)
 
 
@@ -499,7 +501,7 @@ def test_matplotlib_waits_until_a_figure_is_drawn() -> None:
         "import sys, nelu_cli.cli.experiment, nelu_cli.experiments as e\n"
         "assert 'torch' not in sys.modules\n"
         "[e.load(name) for name in e.CATALOGUE]\n"
-        "import nelu_cli.experiments.figures\n"
+        "import nelu_cli.experiments.drawing\n"
         "assert 'matplotlib' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
