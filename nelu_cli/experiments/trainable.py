@@ -186,14 +186,15 @@ def _up_to(
     wins = [kappa for kappa in numbers if all(least[k] > 1 for k in numbers if k <= kappa)]
     asked = [kappa for kappa in numbers if kappa <= MARKS[key].limit]
     up_to = f"up to κ = {wins[-1]:g}" if wins else "at no κ"
+    where = {kappa: min(found, key=found.__getitem__) for kappa, found in gains.items()}
     shown = ", ".join(
-        f"{least[kappa]:.2f} at κ = {kappa:g} (σ = {min(gains[kappa], key=gains[kappa].__getitem__):g})"
+        f"{gains[kappa][where[kappa]]:.2f} at κ = {kappa:g} (σ = {where[kappa]:g})"
         for kappa in numbers
     )
     above = min(
         gain
-        for kappa in numbers
-        for sigma, gain in gains[kappa].items()
+        for found in gains.values()
+        for sigma, gain in found.items()
         if sigma > config.trained_sigma
     )
     return claim(
