@@ -89,7 +89,7 @@ def test_files_are_written(nelu: Nelu, data: Path, tmp_path: Path) -> None:
         "--csv", table, "--plot", curves, "--save-images", pictures,
     )  # fmt: skip
     assert status == 0
-    assert table.read_text().splitlines()[0] == "method,sigma,image,psnr,ssim"
+    assert table.read_text().splitlines()[0] == "method,sigma,image,psnr,psnr_not_clipped,ssim"
     assert curves.read_bytes().startswith(b"\x89PNG")
     assert (pictures / "0" / "sigma25" / "comparison.png").is_file()
 
