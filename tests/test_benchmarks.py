@@ -12,6 +12,7 @@ import torch
 
 from benchmarks import cluster, kills, mutations, scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
+from nelu_cli.cluster import blocks
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
 
 
@@ -169,16 +170,26 @@ def test_the_harness_of_kills_finds_nothing_wrong() -> None:
 def test_what_machines_need_grows_with_their_number() -> None:
     one, many = (cluster.estimate(machines, 32, 1e6, halo=64) for machines in (1, 1000))
     assert many.pixels_per_second == 1000 * one.pixels_per_second == 32e9
-    assert many.tasks_per_second == pytest.approx(32e9 / 2048**2)
+    side = blocks.SIDE
+    assert many.tasks_per_second == pytest.approx(32e9 / side**2)
     assert many.bytes_per_second == pytest.approx(
-        32e9 * cluster.bytes_per_pixel(2048, halo=64, itemsize=2)
+        32e9 * cluster.bytes_per_pixel(side, halo=64, itemsize=2)
     )
     assert cluster.bytes_per_pixel(2048, halo=0, itemsize=2) == 2 * 3.25
 
 
 @pytest.mark.filterwarnings("default")  # zarr's own affairs
-def test_a_large_image_is_measured(tmp_path: Path) -> None:
-    large = cluster.large_image(0.00005, tmp_path)
-    assert large.pixels == pytest.approx(25_000, rel=0.02)
-    assert large.peak > 2**20
+def test_a_large_image_is_measured_beside_a_tiff(tmp_path: Path) -> None:
+    rows = cluster.large_image(0.00005, tmp_path, side=100, beside=1.0)
+    found = {row["what"]: row["value"] for row in rows}
+    assert found["large image, gigabytes"] == pytest.approx(0.00004)  # 2 planes of 100×100
+    assert found["large image, peak memory in MiB"] > 1
+    assert found["OME-Zarr, in times of the TIFF"] > 0
     assert (tmp_path / "out.ome.zarr" / "zarr.json").is_file()
+    assert (tmp_path / "out.tif").is_file()
+
+
+def test_a_disk_that_is_too_small_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"GB free, an image of 1e\+09 GB needs .*; name another"):
+        cluster.large_image(1e9, tmp_path, side=4096, beside=1.0)
+    assert not list(tmp_path.iterdir())

@@ -15,17 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from PIL import Image
 from zarr_images import load, save, scene
 
-from nelu_cli.cluster import scheduler, volumes
-from nelu_cli.cluster.scheduler import blocks_on, connected, denoise_files_on
+from nelu_cli.cluster import blocks, scheduler, volumes
+from nelu_cli.cluster.scheduler import alike_everywhere, blocks_on, connected, denoise_files_on
+from nelu_cli.cluster.weights import Weights, weights_of
 from nelu_cli.errors import ClusterError, UsageError
 from nelu_cli.files.plan import Job
 from nelu_cli.files.queue import denoise_files
 from nelu_cli.files.settings import Settings
-from nelu_cli.runtime.models import Models
+from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.options import Options
 
 Nelu = Callable[..., tuple[int, str, str]]
@@ -121,7 +123,7 @@ def test_a_worker_that_dies_loses_nothing(tmp_path: Path) -> None:
 def test_blocks_come_out_as_in_one_process_bit_for_bit(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volumes, "SIDE", 64)
+    monkeypatch.setattr(blocks, "SIDE", 64)
     source = save(tmp_path / "in.zarr", scene(2, 130, 150), "cyx", (1, 64, 64))
     volumes.denoise_volume(source, tmp_path / "here.zarr")
     volumes.denoise_volume(source, tmp_path / "there.zarr", run=partial(blocks_on, client))
@@ -130,25 +132,52 @@ def test_blocks_come_out_as_in_one_process_bit_for_bit(
         assert np.array_equal(first, second)
 
 
-def test_tasks_keep_to_one_thread_and_to_their_share_of_memory(client: Client) -> None:
-    def look() -> tuple[int, int, int]:
-        scheduler._prepare_worker()
+def test_tasks_share_the_cores_of_a_machine_and_keep_to_their_share_of_memory(
+    client: Client,
+) -> None:
+    def look(share: Any) -> tuple[int, int, int]:
+        share.take()
         return torch.get_num_threads(), scheduler._memory(1 << 60), scheduler._memory(1000)
 
-    threads, most, little = client.submit(look).result()
+    share = scheduler._Share.of(client, threads=None)
+    assert share.tasks == scheduler.tasks_at_once(client) == 2
+    threads, most, little = client.submit(look, share).result()
     worker = next(iter(client.scheduler_info()["workers"].values()))
-    assert threads == 1
+    assert threads == max(1, CPU_COUNT // 2)
     assert most == worker["memory_limit"] // 2
     assert little == 1000
     assert scheduler._memory(5) == 5  # not on a worker
+    alone, asked = scheduler._Share(1, None), scheduler._Share(1, 3)
+    assert client.submit(look, alone).result()[0] == CPU_COUNT
+    assert client.submit(look, asked).result()[0] == 3
+
+
+def test_a_cluster_of_our_own_has_no_more_workers_than_tasks() -> None:
+    assert scheduler._local_workers(None) == CPU_COUNT
+    assert scheduler._local_workers(10**6) == CPU_COUNT
+    assert scheduler._local_workers(1) == scheduler._local_workers(0) == 1
 
 
 def test_models_are_loaded_once_a_worker(client: Client) -> None:
     def same() -> bool:
-        first = scheduler._models(None, "cpu", "float32").load("deep-gray")
-        return first is scheduler._models(None, "cpu", "float32").load("deep-gray")
+        weights = Weights("deep-gray", "cpu", "float32")
+        return weights.model() is Weights("deep-gray", "cpu", "float32").model()
 
     assert client.submit(same).result()
+
+
+def test_weights_travel_by_their_absolute_path_and_with_all_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.safetensors").touch()
+    models = Models("own.safetensors", "cpu", "auto", shifts=4)
+    there = Weights(str(tmp_path / "own.safetensors"), "cpu", "auto", 4)
+    assert weights_of(models) == there
+    assert weights_of(alike_everywhere(models)) == replace(there, precision="float32")
+    chosen = Models(precision="bfloat16")
+    assert weights_of(alike_everywhere(chosen)) == Weights(None, precision="bfloat16")
+    assert weights_of(Models(load_model("deep-gray", device="cpu"))).name == "deep-gray"
 
 
 # nelu denoise --dask

@@ -18,12 +18,13 @@ from PIL import Image
 from zarr_images import load, save, scene
 
 from nelu_cli import denoise
-from nelu_cli.cluster import volumes
+from nelu_cli.cluster import blocks, weights
+from nelu_cli.cluster.blocks import Block
 from nelu_cli.cluster.ome import is_zarr
 from nelu_cli.cluster.places import is_url, place
 from nelu_cli.cluster.scheduler import blocks_on, transfer_all_on
 from nelu_cli.cluster.transfers import plan_transfers
-from nelu_cli.cluster.volumes import Block, Volume, denoise_volume, one_after_the_other
+from nelu_cli.cluster.volumes import Volume, denoise_volume, one_after_the_other
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 
@@ -59,12 +60,12 @@ def bucket(
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     s3fs.S3FileSystem.clear_instance_cache()
-    volumes._models.cache_clear()
+    weights._loaded.cache_clear()
     name = f"b{abs(hash(request.node.name))}"
     boto3.client("s3").create_bucket(Bucket=name)
     yield f"s3://{name}"
     s3fs.S3FileSystem.clear_instance_cache()
-    volumes._models.cache_clear()
+    weights._loaded.cache_clear()
 
 
 def noisy(seed: int = 0) -> NDArray[np.uint8]:
@@ -216,7 +217,7 @@ def test_an_image_goes_from_url_to_url(
 def test_an_unfinished_image_is_none_yet_and_is_gone_on_with(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(volumes, "SIDE", 32)
+    monkeypatch.setattr(blocks, "SIDE", 32)
     local = save(tmp_path / "in.zarr", scene(64, 96), "yx", (32, 32), factors=(1,))
     source, target = upload(local, f"{bucket}/in.zarr"), f"{bucket}/out.zarr"
     done: list[Block] = []
@@ -258,7 +259,7 @@ def test_workers_fetch_and_put_by_themselves(bucket: str, tmp_path: Path) -> Non
         denoise_volume(
             source,
             f"{bucket}/out.zarr",
-            model="deep-gray",
+            models=models,
             run=lambda volume, blocks: blocks_on(client, volume, blocks),
         )
     assert (place(bucket) / "out").files() == [f"{number}.png" for number in range(4)]

@@ -9,16 +9,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from ome_zarr.io import parse_url
 from ome_zarr.reader import Reader
 from zarr_images import load, save, scene
 
 from nelu_cli import denoise
-from nelu_cli.cluster import volumes
-from nelu_cli.cluster.volumes import Block, Volume, denoise_volume, one_after_the_other
+from nelu_cli.cluster import blocks, weights
+from nelu_cli.cluster.blocks import Block, cut, most_pixels
+from nelu_cli.cluster.volumes import Volume, denoise_volume, one_after_the_other
 from nelu_cli.errors import ImageError
+from nelu_cli.runtime import precision
+from nelu_cli.runtime.models import Models, load_model
+from nelu_cli.runtime.options import Options
 
 Nelu = Callable[..., tuple[int, str, str]]
 Values = NDArray[Any]
@@ -28,21 +35,61 @@ pytestmark = pytest.mark.filterwarnings("default")  # zarr's and fsspec's own af
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(volumes, "SIDE", 64)
+    monkeypatch.setattr(blocks, "SIDE", 64)
 
 
 @pytest.fixture
 def small_networks(small_models: Path) -> Iterator[None]:
     """Their halos are shorter than a block."""
-    volumes._models.cache_clear()
+    weights._loaded.cache_clear()
     yield
-    volumes._models.cache_clear()
+    weights._loaded.cache_clear()
 
 
 def assert_same(found: Values, expected: Values) -> None:
     """Equal to 1e-5 of the range; whole numbers may be rounded the other way."""
     difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
     assert difference <= (1 if found.dtype.kind in "iu" else 1e-5)
+
+
+# Blocks
+
+
+@settings(deadline=None)
+@given(
+    dimensions=st.lists(st.tuples(st.integers(1, 16), st.integers(1, 6)), min_size=2, max_size=3),
+    most=st.integers(1, 200),
+    data=st.data(),
+)
+def test_blocks_cover_an_image_once_in_whole_chunks_and_keep_to_their_size(
+    dimensions: list[tuple[int, int]], most: int, data: st.DataObject
+) -> None:
+    shape, chunk = zip(*dimensions, strict=True)
+    plane = data.draw(st.permutations(range(len(shape))))[:2]
+    found = cut(0, shape, chunk, (plane[0], plane[1]), most)
+    counts = np.zeros(shape, int)
+    for block in found:
+        counts[block.region] += 1
+        assert all(start % size == 0 for start, size in zip(block.start, chunk, strict=True))
+        sides = [b - a for a, b in zip(block.start, block.stop, strict=True)]
+        one_chunk = all(side <= size for side, size in zip(sides, chunk, strict=True))
+        assert np.prod(sides) <= most or one_chunk
+    assert (counts == 1).all()
+    assert len({block.name for block in found}) == len(found)
+
+
+def test_blocks_are_large_but_leave_work_for_all() -> None:
+    side = blocks.SIDE
+    whole = cut(0, (3, 4000, 4000), (1, 256, 256), (1, 2), side**2)
+    assert len(whole) == 3  # no halo is computed twice
+    halves = cut(0, (5000, 4000), (1024, 1024), (0, 1), side**2)
+    assert [block.stop[0] - block.start[0] for block in halves] == [3072, 1928]
+    many = cut(0, (1000, 512, 512), (1, 512, 512), (1, 2), side**2)
+    assert len(many) == 16  # several planes together
+    assert most_pixels(10**9, 2, memory=1 << 30, at_once=1) == side**2
+    assert most_pixels(10**9, 2, memory=1 << 20, at_once=1) == 1 << 18
+    assert most_pixels(side**2, 2, memory=1 << 30, at_once=2) == side**2 // 8
+    assert most_pixels(10, 2, memory=1, at_once=2) == 1
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -56,6 +103,36 @@ def test_blocks_are_equal_to_the_whole(tmp_path: Path, version: str, dtype: str)
     found = load(tmp_path / "out.ome.zarr")
     assert found.dtype == values.dtype
     assert_same(found, np.stack([denoise(plane, "deep-gray") for plane in values]))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_are_equal_to_the_whole_in_bfloat16(tmp_path: Path) -> None:
+    values = scene(150, 170)
+    source = save(tmp_path / "in.zarr", values, "yx", (64, 64), factors=(1,))
+    record = denoise_volume(source, tmp_path / "out.zarr", models=Models(precision="bfloat16"))
+    assert record.precision == "bfloat16"
+    whole = denoise(values, load_model("deep-gray", precision="bfloat16"))
+    removed = np.abs(whole.astype(float) - values).max()
+    difference = np.abs(load(tmp_path / "out.zarr").astype(float) - whole)
+    assert difference.max() <= 2**-8 * removed  # a rounding of bfloat16, as for tiles
+    assert np.mean(difference > 1) < 1e-3
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_precision_is_that_of_a_picture_unless_a_channel_needs_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "bfloat16_pays", lambda device: True)
+    loud = scene(3, 130, 140)
+    source = save(tmp_path / "loud.zarr", loud, "cyx", (1, 64, 64), factors=(1,))
+    assert denoise_volume(source, tmp_path / "a.zarr").precision == "bfloat16"
+    quiet = loud.copy()
+    quiet[0] = (3000 + 2000 * np.sin(np.arange(140) / 15)).astype(np.uint16)
+    quiet[0] += np.random.default_rng(0).integers(0, 4, quiet[0].shape, np.uint16)
+    source = save(tmp_path / "quiet.zarr", quiet, "cyx", (1, 64, 64), factors=(1,))
+    assert denoise_volume(source, tmp_path / "b.zarr").precision == "float32"
+    asked = Models(precision="bfloat16")
+    assert denoise_volume(source, tmp_path / "c.zarr", models=asked).precision == "bfloat16"
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -173,11 +250,71 @@ def test_unfinished_work_of_other_settings_is_not_gone_on_with(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         denoise_volume(source, tmp_path / "out.zarr", run=never)
     with pytest.raises(ImageError, match=r"out.zarr.part: is of a run with other settings"):
-        denoise_volume(source, tmp_path / "out.zarr", model="paper-nelu-s15")
+        denoise_volume(source, tmp_path / "out.zarr", models=Models("paper-nelu-s15"))
     denoise_volume(source, tmp_path / "out.zarr")
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_another_machine_goes_on_as_the_work_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more workers, less memory, and slower in bfloat16."""
+    source = save(tmp_path / "in.zarr", scene(128, 192).clip(0, 9000), "yx", (64, 64))
+    done: list[Block] = []
+
+    def stops_early(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        for block in one_after_the_other(volume, blocks[:4]):
+            done.append(block)
+            yield block
+        raise KeyboardInterrupt
+
+    def counts(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        done.extend(blocks)
+        return one_after_the_other(volume, blocks)
+
+    with monkeypatch.context() as there:
+        there.setattr(precision, "bfloat16_pays", lambda device: True)
+        with pytest.raises(KeyboardInterrupt):
+            denoise_volume(source, tmp_path / "out.zarr", run=stops_early)
+    few = Options(memory=100 << 20)
+    with pytest.raises(ImageError, match="is of a run with other settings"):
+        denoise_volume(
+            source,
+            tmp_path / "out.zarr",
+            models=Models(precision="float32"),
+            options=few,
+            run=counts,
+            at_once=8,
+        )
+    record = denoise_volume(source, tmp_path / "out.zarr", options=few, run=counts, at_once=8)
+    assert record.precision == "bfloat16"
+    assert len({block.name for block in done}) == len(done) == 6 + 2
+
+
+def test_work_that_was_stopped_before_it_began_is_begun_anew(tmp_path: Path) -> None:
+    source = save(tmp_path / "in.zarr", scene(64, 64), "yx", (64, 64))
+    torn = tmp_path / "out.zarr.part" / ".nelu" / "work.json"
+    torn.parent.mkdir(parents=True)
+    torn.write_text('{"axes": ')
+    assert denoise_volume(source, tmp_path / "out.zarr").status == "done"
+
+
 # nelu denoise
+
+
+def test_threads_and_shifts_are_not_forgotten(nelu: Nelu, tmp_path: Path) -> None:
+    source = save(tmp_path / "in.zarr", scene(64, 64), "yx", (64, 64), factors=(1,))
+    command = ("denoise", source, "--model", "paper-nelu-s15", "-q")
+    before = torch.get_num_threads()
+    try:
+        assert nelu(*command[:2], tmp_path / "a.zarr", *command[2:], "--threads", "1")[0] == 0
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+    assert nelu(*command[:2], tmp_path / "b.zarr", *command[2:], "--shifts", "1")[0] == 0
+    assert not np.array_equal(load(tmp_path / "a.zarr"), load(tmp_path / "b.zarr"))
+    status, _, err = nelu("denoise", source, tmp_path / "c.zarr", "--model", "nobody", "-q")
+    assert (status, err.count("\n")) == (1, 1)
 
 
 def test_the_command_denoises_an_image(nelu: Nelu, tmp_path: Path) -> None:

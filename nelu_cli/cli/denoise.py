@@ -242,11 +242,10 @@ def denoise(
             output,
             settings,
             Report(quiet=quiet, json_lines=json_lines, total=1),
+            _prepare(model, device, precision, threads, shifts),
             plane=plane,
-            model=model,
-            device=device,
-            precision=precision,
             dask=dask,
+            threads=threads,
             hidden=hidden,
         )
     if any(is_url(name) for name in files):
@@ -258,6 +257,7 @@ def denoise(
             Report(quiet=quiet, json_lines=json_lines, total=0),
             _prepare(model, device, precision, threads, shifts),
             dask=dask,
+            threads=threads,
             hidden=hidden,
         )
     plan = plan_jobs(inputs, output, PICTURES, settings.rename)
@@ -278,16 +278,8 @@ def denoise(
         if dask is None or dry_run:
             records = denoise_files(plan.jobs, settings, models, bar)
         else:
-            client = stack.enter_context(connected(dask))
-            records = denoise_files_on(
-                client,
-                plan.jobs,
-                settings,
-                model=model,
-                device=device,
-                precision=precision,
-                progress=bar,
-            )
+            client = stack.enter_context(connected(dask, len(plan.jobs)))
+            records = denoise_files_on(client, plan.jobs, settings, models, bar, threads=threads)
         teller.add_all(records)
     teller.summarize()
     return teller.outcome.exit_code

@@ -11,7 +11,7 @@ from nelu_cli.stopping import stopped_by
 if TYPE_CHECKING:
     from nelu_cli.cli.reporting import Report
     from nelu_cli.files.settings import Settings
-    from nelu_cli.runtime.precision import Precision
+    from nelu_cli.runtime.models import Models
 
 
 def denoise_zarr(
@@ -19,18 +19,17 @@ def denoise_zarr(
     output: str,
     settings: "Settings",
     teller: "Report",
+    models: "Models",
     *,
     plane: str,
-    model: str | None,
-    device: str,
-    precision: "Precision",
     dask: str | None,
+    threads: int | None,
     hidden: bool,
 ) -> int:
     """Denoise one image; return the exit status."""
     from nelu_cli.cli.reporting import progress
     from nelu_cli.cluster.places import is_url
-    from nelu_cli.cluster.scheduler import blocks_on, connected
+    from nelu_cli.cluster.scheduler import alike_everywhere, blocks_on, connected, tasks_at_once
     from nelu_cli.cluster.volumes import denoise_volume, one_after_the_other
 
     source, target = inputs[0].rstrip("/"), output.rstrip("/")
@@ -53,21 +52,22 @@ def denoise_zarr(
             advance(done / total - shown, f"{source} {done}/{total}")
             shown = done / total
 
-        run = one_after_the_other
+        run, at_once = one_after_the_other, 1
         if dask is not None:
-            run = partial(blocks_on, stack.enter_context(connected(dask)))
+            client = stack.enter_context(connected(dask))
+            run, at_once = partial(blocks_on, client, threads=threads), tasks_at_once(client)
+            models = alike_everywhere(models)
         try:
             record = denoise_volume(
                 source,
                 target,
                 plane=plane,
                 options=settings.options,
-                model=model,
-                device=device,
-                precision=precision,
+                models=models,
                 force=settings.force,
                 skip_existing=settings.skip_existing,
                 run=run,
+                at_once=at_once,
                 progress=step,
             )
         except KeyboardInterrupt as stop:

@@ -19,6 +19,7 @@ def denoise_urls(
     models: "Models",
     *,
     dask: str | None,
+    threads: int | None,
     hidden: bool,
 ) -> int:
     """Denoise a picture or a folder from or to a URL; return the exit status."""
@@ -40,8 +41,8 @@ def denoise_urls(
         if dask is None:
             records = transfer_all(transfers, settings, models, bar)
         else:
-            client = stack.enter_context(connected(dask))
-            records = transfer_all_on(client, transfers, settings, models, bar)
+            client = stack.enter_context(connected(dask, len(transfers)))
+            records = transfer_all_on(client, transfers, settings, models, bar, threads=threads)
         teller.add_all(records)
     teller.summarize()
     return teller.outcome.exit_code

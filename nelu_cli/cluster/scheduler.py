@@ -2,28 +2,37 @@
 
 import contextlib
 import logging
-import os
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from nelu_cli.cluster.blocks import Block
 from nelu_cli.cluster.places import place
 from nelu_cli.cluster.transfers import Transfer, carry_out, decided
-from nelu_cli.cluster.volumes import Block, Volume, do_block
+from nelu_cli.cluster.volumes import Volume, do_block
+from nelu_cli.cluster.weights import Weights, weights_of
 from nelu_cli.errors import ClusterError, NeluError, UsageError
 from nelu_cli.files.plan import Job
 from nelu_cli.files.queue import FileProgress
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
-from nelu_cli.runtime.precision import Precision
 
-__all__ = ["LOCAL", "blocks_on", "connected", "denoise_files_on", "transfer_all_on"]
+__all__ = [
+    "LOCAL",
+    "alike_everywhere",
+    "blocks_on",
+    "connected",
+    "denoise_files_on",
+    "tasks_at_once",
+    "transfer_all_on",
+]
 
 LOCAL = "local"
 _PATIENCE = 10  # seconds to wait for a scheduler
@@ -31,8 +40,11 @@ _SHARE = 0.5  # of a worker's memory for its tasks together; the rest is for pix
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[Any]:
+def connected(address: str, tasks: int | None = None) -> Iterator[Any]:
     """A client of the scheduler at an address, of that of a scheduler file, or of one of our own.
+
+    Args:
+        tasks: how many there are, if that is known: one of our own has no more workers.
 
     Raises:
         ClusterError: Dask is not installed, or nobody answers.
@@ -46,7 +58,7 @@ def connected(address: str) -> Iterator[Any]:
         if address == LOCAL:
             cluster = stack.enter_context(
                 LocalCluster(
-                    n_workers=os.cpu_count(),
+                    n_workers=_local_workers(tasks),
                     threads_per_worker=1,
                     dashboard_address=None,
                     silence_logs=logging.CRITICAL,
@@ -65,27 +77,77 @@ def connected(address: str) -> Iterator[Any]:
         yield client
 
 
+def _local_workers(tasks: int | None) -> int:
+    from dask.system import CPU_COUNT
+
+    return CPU_COUNT if tasks is None else max(1, min(CPU_COUNT, tasks))
+
+
 def _quieten() -> None:
     """What goes wrong is said in one line, by us."""
     for name in ("distributed", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
+def alike_everywhere(models: Models) -> Models:
+    """The same models in float32 unless a precision was asked for.
+
+    Then it does not matter which machine did a file or a block.
+    """
+    if models.precision != "auto":
+        return models
+    return Models(models.asked, models.device, "float32", models.shifts)
+
+
+def tasks_at_once(client: Any) -> int:
+    """How many tasks a cluster does at the same time."""
+    return max(1, sum(_threads_of_hosts(client).values()))
+
+
+def _threads_of_hosts(client: Any) -> Counter[str]:
+    """How many tasks each machine does at the same time, all of its workers together."""
+    threads: Counter[str] = Counter()
+    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+        threads[worker["host"]] += worker["nthreads"]
+    return threads
+
+
+@dataclass(frozen=True)
+class _Share:
+    """How much of a machine a task may take."""
+
+    tasks: int
+    """That the machine does at the same time; of several machines, the busiest."""
+    threads: int | None
+    """Asked for."""
+
+    @classmethod
+    def of(cls, client: Any, threads: int | None) -> "_Share":
+        return cls(max(_threads_of_hosts(client).values(), default=1), threads)
+
+    def take(self) -> None:
+        """On the worker: let torch use as many threads."""
+        from dask.system import CPU_COUNT
+
+        torch.set_num_threads(self.threads or max(1, CPU_COUNT // self.tasks))
+
+
 def denoise_files_on(
     client: Any,
     jobs: Sequence[Job],
     settings: Settings,
-    *,
-    model: str | None = None,
-    device: str = "auto",
-    precision: Precision = "auto",
+    models: Models | None = None,
     progress: FileProgress | None = None,
+    *,
+    threads: int | None = None,
 ) -> Generator[Record]:
     """Denoise files on the workers of a cluster; yield a record of each as it is finished.
 
-    All machines must see the files under the same names. ``precision`` "auto" is float32 here, so
-    that it does not matter which machine did a file. Whether results exist is looked up before
+    All machines must see the files under the same names. Whether results exist is looked up before
     the work begins, since a file whose worker died may be there already when it is done again.
+
+    Args:
+        threads: of a task; by default the cores of a machine are shared among the tasks on it.
 
     Raises:
         ClusterError: the scheduler is gone; what it had finished is finished.
@@ -95,8 +157,8 @@ def denoise_files_on(
         if job.source is None or job.target is None:
             raise UsageError("--dask needs files, not standard input or output")
         transfers.append(Transfer(place(job.source), place(job.target)))
-    models = Models(model, device, precision)
-    yield from transfer_all_on(client, transfers, settings, models, progress)
+    models = Models() if models is None else models
+    yield from transfer_all_on(client, transfers, settings, models, progress, threads=threads)
 
 
 def transfer_all_on(
@@ -105,51 +167,64 @@ def transfer_all_on(
     settings: Settings,
     models: Models,
     progress: FileProgress | None = None,
+    *,
+    threads: int | None = None,
 ) -> Generator[Record]:
     """The same for files that may be at URLs."""
     from distributed import as_completed
 
-    # The workers may have another folder in front of them.
-    model = None if models.asked is None else str(models.asked)
-    model = str(Path(model).resolve()) if model is not None and Path(model).is_file() else model
-    exactness: Precision = "float32" if models.precision == "auto" else models.precision
-    again = replace(settings, force=True, skip_existing=False)
-    futures: dict[Any, Transfer] = {}
+    waiting = []
     for transfer in transfers:
         finished = decided(transfer, settings)
-        if finished is not None:
+        if finished is None:
+            waiting.append(transfer)
+        else:
             yield finished
-            continue
-        task = client.submit(_denoise, transfer, again, model, models.device, exactness, pure=False)
-        futures[task] = transfer
-    waiting = set(futures)
-    try:
-        for task in as_completed(list(futures), raise_errors=False):
-            waiting.discard(task)
-            record = _result(client, task, futures[task])
+    if not waiting:
+        return
+    task = partial(
+        _denoise,
+        settings=replace(settings, force=True, skip_existing=False),
+        weights=weights_of(alike_everywhere(models)),
+        share=_Share.of(client, threads),
+    )
+    futures = dict(zip(client.map(task, waiting, pure=False), waiting, strict=True))
+    with _cancelled_at_the_end(client, futures):
+        for future in as_completed(list(futures), raise_errors=False):
+            transfer = futures[future]
+            record = _result(client, future, transfer)
+            del futures[future]
             if progress is not None:
-                progress(futures[task], 0, 1)
-                progress(futures[task], 1, 1)
+                progress(transfer, 0, 1)
+                progress(transfer, 1, 1)
             yield record
-    finally:
-        if waiting:
-            with contextlib.suppress(Exception):
-                client.cancel(list(waiting))
 
 
-def blocks_on(client: Any, volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+def blocks_on(
+    client: Any, volume: Volume, blocks: Sequence[Block], *, threads: int | None = None
+) -> Iterator[Block]:
     """Do the blocks of an OME-Zarr image on the workers of a cluster."""
     from distributed import as_completed
 
-    tasks = {client.submit(_do_block, volume, block, pure=False): block for block in blocks}
+    if not blocks:
+        return
+    task = partial(_do_block, volume, share=_Share.of(client, threads))
+    futures = dict(zip(client.map(task, blocks, pure=False), blocks, strict=True))
+    with _cancelled_at_the_end(client, futures):
+        for future in as_completed(list(futures), raise_errors=False):
+            _value(client, future, f"{volume.source}, block {futures[future].name}")
+            yield futures.pop(future)
+
+
+@contextlib.contextmanager
+def _cancelled_at_the_end(client: Any, futures: dict[Any, Any]) -> Iterator[None]:
+    """Tell the cluster not to do what is left, if anything is."""
     try:
-        for task in as_completed(list(tasks), raise_errors=False):
-            _value(client, task, f"{volume.source}, block {tasks[task].name}")
-            yield tasks.pop(task)
+        yield
     finally:
-        if tasks:
+        if futures:
             with contextlib.suppress(Exception):
-                client.cancel(list(tasks))
+                client.cancel(list(futures))
 
 
 def _result(client: Any, task: Any, job: Transfer) -> Record:
@@ -185,31 +260,18 @@ def _value(client: Any, task: Any, name: str) -> object:
 # On the workers
 
 
-def _denoise(
-    transfer: Transfer, settings: Settings, model: str | None, device: str, precision: Precision
-) -> Record:
-    _prepare_worker()
+def _denoise(transfer: Transfer, settings: Settings, weights: Weights, share: _Share) -> Record:
+    share.take()
     settings = replace(
         settings, options=replace(settings.options, memory=_memory(settings.options.memory))
     )
-    return carry_out(transfer, settings, _models(model, device, precision))
+    return carry_out(transfer, settings, weights.models())
 
 
-def _do_block(volume: Volume, block: Block) -> Block:
-    _prepare_worker()
+def _do_block(volume: Volume, block: Block, share: _Share) -> Block:
+    share.take()
     options = replace(volume.options, memory=_memory(volume.options.memory))
     return do_block(replace(volume, options=options), block)
-
-
-@cache
-def _models(model: str | None, device: str, precision: Precision) -> Models:
-    """Loaded once a worker."""
-    return Models(model, device, precision)
-
-
-def _prepare_worker() -> None:
-    """A task has one thread: a worker runs as many tasks as it has threads."""
-    torch.set_num_threads(1)
 
 
 def _memory(asked: int) -> int:

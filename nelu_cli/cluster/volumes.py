@@ -6,18 +6,17 @@ gets its name when all of it is there. Where files cannot be renamed, at a URL, 
 that make it an image then.
 """
 
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nelu_cli.cluster.blocks import Block, cut, most_pixels
 from nelu_cli.cluster.ome import (
     Multiscale,
     array_in,
@@ -27,6 +26,7 @@ from nelu_cli.cluster.ome import (
     read_multiscale,
 )
 from nelu_cli.cluster.places import Place, place
+from nelu_cli.cluster.weights import Weights, weights_of
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
 from nelu_cli.images import Header, to_dtype
@@ -35,31 +35,12 @@ from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.parts import settle, without_values
 from nelu_cli.runtime.pipeline import Part, denoise_pixels
-from nelu_cli.runtime.precision import Precision
+from nelu_cli.runtime.precision import needs_float32
 
 __all__ = ["Block", "Volume", "denoise_volume", "do_block", "one_after_the_other"]
 
-SIDE = 2048
-"""About how many pixels a block has along each side of a plane: the halo is read several times."""
 _NOTES = ".nelu"  # the folder in which finished blocks are noted
 _SAMPLE = 1024  # pixels of the plane whose noise is measured
-
-
-@dataclass(frozen=True)
-class Block:
-    """A part of a level: from ``start`` to ``stop`` in every dimension."""
-
-    level: int
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
-
-    @property
-    def name(self) -> str:
-        return "-".join(map(str, (self.level, *self.start)))
-
-    @property
-    def region(self) -> tuple[slice, ...]:
-        return tuple(itertools.starmap(slice, zip(self.start, self.stop, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -72,16 +53,16 @@ class Volume:
     levels: tuple[str, ...]
     plane: str
     options: Options
-    model: str
-    device: str
-    precision: Precision
-    part: Part | None = None
+    weights: Weights
+    block_pixels: int
+    """How many a block has at most, unless a single chunk has more."""
+    part: Part
     """What is the same for all blocks."""
 
     @property
     def plane_axes(self) -> tuple[int, int]:
         """The dimensions that make a picture."""
-        return self.axes.index(self.plane[0]), self.axes.index(self.plane[1])
+        return _dimensions(self.axes, self.plane)
 
     def note(self, block: Block) -> Place:
         return self.target / _NOTES / block.name
@@ -103,12 +84,11 @@ def denoise_volume(
     *,
     plane: str = "yx",
     options: Options = Options(),
-    model: str | None = None,
-    device: str = "auto",
-    precision: Precision = "auto",
+    models: Models | None = None,
     force: bool = False,
     skip_existing: bool = False,
     run: Run = one_after_the_other,
+    at_once: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Record:
     """Denoise an OME-Zarr image into another, plane by plane and channel by channel.
@@ -118,8 +98,9 @@ def denoise_volume(
 
     Args:
         plane: the two axes that make a picture.
-        precision: "auto" is float32 here, so that blocks fit together.
+        models: with the precision "auto", a sample decides for all blocks.
         run: does the blocks: one after the other, or on a cluster.
+        at_once: how many it does at the same time.
         progress: called as ``progress(blocks_done, blocks_in_all)``.
     """
     begun = time.perf_counter()
@@ -138,21 +119,12 @@ def denoise_volume(
     if len(plane) != 2 or plane[0] == plane[1] or not set(plane) <= set(image.axes):
         raise UsageError(f"{source}: --plane takes two of its axes {image.axes!r}, not {plane!r}")
     part = there if there.remote else Place(f"{there}.part")
-    exactness: Precision = "float32" if precision == "auto" else precision
-    volume = Volume(
-        here,
-        part,
-        image.axes,
-        image.levels,
-        plane,
-        options,
-        model or "",
-        device,
-        exactness,
-    )
-    settled = settle(_sample(volume), None, Models(model, device, exactness), options)
-    volume = replace(volume, model=model or settled.model.name, part=settled.part)
-    _begin(volume, image, part)
+    array = array_in(here, image.levels[0])
+    models = Models() if models is None else models
+    weights, same = _settle(array, image.axes, plane, models, options)
+    most = most_pixels(array.size, array.dtype.itemsize, memory=options.memory, at_once=at_once)
+    volume = Volume(here, part, image.axes, image.levels, plane, options, weights, most, same)
+    volume = _begin(volume, image, free=models.precision == "auto")
     levels = [_blocks(volume, level) for level in range(len(image.levels))]
     total, done = sum(map(len, levels)), 0
     noted = set((part / _NOTES).files())
@@ -180,51 +152,77 @@ def do_block(volume: Volume, block: Block) -> Block:
     return block
 
 
-def _begin(volume: Volume, image: Multiscale, part: Place) -> None:
-    """Make the new image, or see that what is there belongs to this work."""
-    facts = {**asdict(volume), "source": str(volume.source)}
-    work = json.dumps(
-        {key: value for key, value in facts.items() if key not in ("target", "device")},
-        default=str,
-        sort_keys=True,
-    ).encode()
-    described = part / _NOTES / "work.json"
-    if described.exists():
-        if described.read() != work:
-            raise ImageError(
-                f"{part}: is of a run with other settings; remove it or repeat that run"
-            )
-        return
-    part.remove()  # it never began
-    copy_layout(volume.source, part, image)
-    described.write(work)
+def _settle(
+    array: Any, axes: str, plane: str, models: Models, options: Options
+) -> tuple[Weights, Part]:
+    """What is the same for all blocks, by the middle of the image.
+
+    So is the precision; it is float32 if any of the channels needs that.
+    """
+    dimensions = _dimensions(axes, plane)
+    settled = settle(_sample(array, dimensions), None, models, options)
+    model = settled.model
+    channel = axes.index("c") if "c" in axes and "c" not in plane else None
+    if model.exact is not None and channel is not None:
+        samples = (_sample(array, dimensions, {channel: k}) for k in range(array.shape[channel]))
+        model = model.exact if any(map(needs_float32, samples)) else model
+    weights = weights_of(Models(model, models.device, model.precision, models.shifts))
+    return weights, settled.part
+
+
+def _begin(volume: Volume, image: Multiscale, *, free: bool) -> Volume:
+    """Make the new image, or see that what is there belongs to this work, and go on as it began.
+
+    Its blocks have the size that they had, and its precision, if nobody chose one (``free``), is
+    what it was; neither may differ from block to block, but both may from machine to machine.
+    """
+    facts = json.loads(json.dumps({**asdict(volume), "source": str(volume.source)}, default=str))
+    for where, key in (
+        (facts, "target"),
+        (facts["weights"], "device"),
+        (facts["options"], "memory"),
+    ):
+        del where[key]
+    described = volume.target / _NOTES / "work.json"
+    before = _work_before(described)
+    if before is None:
+        volume.target.remove()  # it never began
+        copy_layout(volume.source, volume.target, image)
+        described.write(json.dumps(facts, sort_keys=True).encode())
+        return volume
+    weights, most = volume.weights, int(before.get("block_pixels", 0))
+    facts["block_pixels"] = most
+    if free:
+        facts["weights"]["precision"] = before.get("weights", {}).get("precision")
+        weights = replace(weights, precision=facts["weights"]["precision"])
+    if before != facts:
+        raise ImageError(
+            f"{volume.target}: is of a run with other settings; remove it or repeat that run"
+        )
+    return replace(volume, weights=weights, block_pixels=most)
+
+
+def _work_before(described: Place) -> dict[str, Any] | None:
+    """What unfinished work says of itself; none if it did not come so far."""
+    if not described.exists():
+        return None
+    try:
+        work: dict[str, Any] = json.loads(described.read())
+    except ValueError:  # stopped while it wrote this
+        return None
+    return work
 
 
 def _blocks(volume: Volume, level: int) -> list[Block]:
     """All of a level, in blocks of whole chunks."""
     array = array_in(volume.target, volume.levels[level])
-    unit = array.shards or array.chunks
-    sides = [
-        -(-SIDE // size) * size if dimension in volume.plane_axes else size
-        for dimension, size in enumerate(unit)
-    ]
-    starts = itertools.product(
-        *(range(0, n, side) for n, side in zip(array.shape, sides, strict=True))
-    )
-    return [
-        Block(
-            level,
-            start,
-            tuple(min(n, a + s) for n, a, s in zip(array.shape, start, sides, strict=True)),
-        )
-        for start in starts
-    ]
+    chunk = array.shards or array.chunks
+    return cut(level, array.shape, chunk, volume.plane_axes, volume.block_pixels)
 
 
 def _clean(volume: Volume, block: Block) -> None:
     source, target = (array_in(path, volume.levels[0], mode) for path, mode in _both(volume))
-    models = _models(volume.model, volume.device, volume.precision)
-    model = models.load(volume.model)
+    model = volume.weights.model()
     stride, halo = model.network.stride, model.network.halo
     region, core = list(block.region), [slice(None)] * len(block.start)
     for axis in volume.plane_axes:
@@ -240,7 +238,7 @@ def _clean(volume: Volume, block: Block) -> None:
         target[block.region] = values[tuple(core)]
         return
     row, column = (region[axis].start for axis in volume.plane_axes)
-    part = None if volume.part is None else replace(volume.part, place=(row, column))
+    part = replace(volume.part, place=(row, column))
     try:
         cleaned = denoise_pixels(stack, model, volume.options, part=part).pixels
     except ImageError as error:
@@ -271,19 +269,13 @@ def _both(volume: Volume) -> tuple[tuple[Place, str], tuple[Place, str]]:
     return (volume.source, "r"), (volume.target, "r+")
 
 
-@cache
-def _models(model: str, device: str, precision: Precision) -> Models:
-    """Loaded once in a process."""
-    return Models(model, device, precision)
-
-
 def _record(volume: Volume, source: str, target: str, seconds: float) -> Record:
     """What was done, with the noise in the middle of the middle plane."""
     array = array_in(volume.source, volume.levels[0])
     height, width = (array.shape[axis] for axis in volume.plane_axes)
     header = Header("OME-Zarr", width, height, 1, array.dtype, pages=array.size // (height * width))
-    sample = _sample(volume)
-    model = _models(volume.model, volume.device, volume.precision).load(volume.model)
+    sample = _sample(array, volume.plane_axes)
+    model = volume.weights.model()
     noise = estimate_noise(sample, model)
     white = 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
     return Record(
@@ -301,13 +293,20 @@ def _record(volume: Volume, source: str, target: str, seconds: float) -> Record:
     )
 
 
-def _sample(volume: Volume) -> NDArray[Any]:
-    """The middle of the middle plane, (H, W, 1)."""
-    array = array_in(volume.source, volume.levels[0])
+def _sample(
+    array: Any, plane: tuple[int, int], at: Mapping[int, int] | None = None
+) -> NDArray[Any]:
+    """The middle of the middle plane, or of that at some index of a dimension, (H, W, 1)."""
     middle: list[int | slice] = [n // 2 for n in array.shape]
-    for axis in volume.plane_axes:
+    for axis, index in (at or {}).items():
+        middle[axis] = index
+    for axis in plane:
         start = max(0, (array.shape[axis] - _SAMPLE) // 2)
         middle[axis] = slice(start, start + _SAMPLE)
     values = np.asarray(array[tuple(middle)])
-    down, across = volume.plane_axes
+    down, across = plane
     return (values if down < across else values.T)[..., np.newaxis]
+
+
+def _dimensions(axes: str, plane: str) -> tuple[int, int]:
+    return axes.index(plane[0]), axes.index(plane[1])
