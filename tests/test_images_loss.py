@@ -5,6 +5,7 @@ import io
 import struct
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import imagecodecs
@@ -15,6 +16,7 @@ from PIL import Image, ImageCms
 
 from nelu_cli.errors import ImageError
 from nelu_cli.images import Metadata, Picture, probe, read, write
+from nelu_cli.images.access import reported
 
 Array = NDArray[Any]
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -241,6 +243,33 @@ def test_several_pictures_in_a_heic_are_not_dropped_unasked() -> None:
     picture = read(stream.getvalue(), salvage=True)
     assert picture.pixels.shape == (64, 64, 3)
     assert picture.notes == ("1 of 2 pictures are left out",)
+
+
+def test_a_damaged_exr_says_nothing_on_standard_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There a picture or JSON may be expected."""
+    module = pytest.importorskip("OpenEXR")
+    planes = {"Y": noise(64, 64).astype(np.float32)}
+    path = tmp_path / "a.exr"
+    module.File({"compression": module.ZIP_COMPRESSION}, planes).write(str(path))
+    data = bytearray(path.read_bytes())
+    data[-2000:-1000] = bytes(1000)
+    with pytest.raises(ImageError, match=r"damaged EXR file \(Exception raised reading pixel data"):
+        read(bytes(data))
+    assert not capfd.readouterr().out
+
+
+def test_a_short_write_of_numpy_is_a_full_disk() -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no device that is always full")
+    with (
+        pytest.raises(ImageError, match=r"a\.tif: No space left on device"),
+        reported("a.tif", "cannot be written"),
+        full.open("wb", buffering=0) as stream,
+    ):
+        np.zeros(1 << 20, np.uint8).tofile(stream)
 
 
 def test_one_bit_that_becomes_eight_is_said() -> None:

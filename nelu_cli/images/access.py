@@ -1,7 +1,10 @@
 """Opened files: found out about, limited, and with errors in one line that names them."""
 
 import contextlib
+import errno
 import io
+import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from nelu_cli.images.picture import Header, Refusal
 MAX_PIXELS = 10**9
 _SAMPLES_PER_PIXEL = 4  # in the limit: more channels count as more pixels
 _SIGNATURE_BYTES = 64
+_SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # how numpy says that a disk is full
 
 
 def name_of(target: Path | BinaryIO) -> str:
@@ -113,5 +117,7 @@ def reported(name: str, problem: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.strerror:
             raise ImageError(f"{name}: {error.strerror}") from error
+        if isinstance(error, OSError) and _SHORT_WRITE.fullmatch(str(error)):
+            raise ImageError(f"{name}: {os.strerror(errno.ENOSPC)}") from error
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise ImageError(f"{name}: {problem} ({reason})") from error

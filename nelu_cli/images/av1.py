@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from nelu_cli.images.iso_boxes import Bits
 
-__all__ = ["frame_sizes"]
-
 _SEQUENCE, _FRAME_HEADER, _FRAME = 1, 3, 6  # kinds of units
 _KEY, _INTRA_ONLY, _SWITCH = 0, 2, 3  # kinds of frames
 _CHOOSE = 2  # a switch of the sequence that each frame sets for itself

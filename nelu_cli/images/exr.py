@@ -1,15 +1,21 @@
 """OpenEXR through the optional OpenEXR package: half and single floats."""
 
+import contextlib
 import shutil
+import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import ExrLayout, Header, Metadata, Picture, Refusal, join_alpha
+
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def _probe(source: Source) -> Header:
@@ -71,10 +77,39 @@ def _load(source: Source, *, header_only: bool) -> tuple[dict[str, Any], dict[st
         path = Path(folder) / "picture.exr"
         with path.open("wb") as file:
             shutil.copyfileobj(source.stream, file)
-        content = module.File(str(path), separate_channels=True, header_only=header_only)
+        with _overheard() as said:
+            content = module.File(str(path), separate_channels=True, header_only=header_only)
+        if said:
+            raise ValueError("".join(said).removeprefix("Warning: "))
         if len(content.parts) > 1:
             raise Refusal("OpenEXR files of several parts are not supported; extract one first")
         return content.header(), content.channels()
+
+
+class _Overheard:
+    """Standard output, but for what one thread writes, which is kept."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._thread = stream, threading.get_ident()
+        self.said: list[str] = []
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._thread:
+            return self._stream.write(text)
+        self.said.append(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _overheard() -> Iterator[list[str]]:
+    """The package prints what is wrong, also where a picture or JSON is to come."""
+    with _ONE_AT_A_TIME:
+        heard = _Overheard(sys.stdout)
+        with contextlib.redirect_stdout(cast(TextIO, heard)):
+            yield heard.said
 
 
 def _first_dtype(stream: BinaryIO) -> np.dtype[Any]:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-__all__ = ["FULL", "Bits", "CodedPicture", "boxes", "coded_pictures", "grid_sizes", "most_pixels"]
-
 FULL = 4  # bytes of version and flags
 _ONCE = {  # of two such boxes, who knows which one counts
     *(b"meta", b"iinf", b"iloc", b"idat", b"iref", b"iprp", b"ipco"),

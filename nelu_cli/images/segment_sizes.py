@@ -10,8 +10,6 @@ import tifffile
 from nelu_cli.images import jpeg_scans
 from nelu_cli.images.iso_boxes import boxes
 
-__all__ = ["WHOLE_FILES", "misfit", "segment_size"]
-
 WHOLE_FILES = {int(each) for each in tifffile.TIFF.IMAGE_COMPRESSIONS} | {34887}
 """Numbers of those compressions; the last is LERC."""
 _J2K, _JXL, _JXR = b"\xff\x4f\xff\x51", b"\xff\x0a", b"WMPHOTO\0"
