@@ -7,6 +7,9 @@ is known is told. The exit status is 128 and the signal's number.
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = [
@@ -43,6 +46,26 @@ def stopped_by(error: BaseException) -> int | None:
     if isinstance(error, KeyboardInterrupt):
         return int(signal.SIGINT)
     return _seen[-1] if _seen else None
+
+
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C and its like wait, so that what is inside is done whole or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no signal comes here
+        return
+    waiting: list[int] = []
+    usual = {number: signal.getsignal(number) for number in _SIGNALS}
+    held = [number for number in _SIGNALS if callable(usual[number])]
+    for number in held:
+        signal.signal(number, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        for number in held:
+            signal.signal(number, usual[number])
+        if waiting:
+            signal.raise_signal(waiting[0])
 
 
 def _handle(action: "signal._HANDLER") -> None:

@@ -43,7 +43,15 @@ LAYERS: dict[str, set[str]] = {
     "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
     "evaluation": {"atomic", "data", "noise", "runtime"},
-    "training": {"atomic", "checkpoints", "data", "evaluation", "networks", "noise"},
+    "training": {
+        "atomic",
+        "checkpoints",
+        "data",
+        "evaluation",
+        "networks",
+        "noise",
+        "stopping",
+    },
     "experiments": {
         "atomic",
         "checkpoints",

@@ -3,10 +3,7 @@
 import gc
 import json
 import math
-import signal
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +23,7 @@ from nelu_cli.data.sets import ImageSet, find
 from nelu_cli.errors import TrainingError
 from nelu_cli.networks import Config, Network, ResidualBlock, build
 from nelu_cli.noise import NoiseMix
+from nelu_cli.stopping import interrupted_later
 from nelu_cli.training.config import Loss, TrainConfig
 from nelu_cli.training.optimizers import parameter_optimizers
 from nelu_cli.training.processes import rank, world
@@ -145,7 +143,7 @@ class Run:
                 f"the loss became {value} at step {self.step}; the last good state is in "
                 f"{self.out}: try a lower --lr"
             )
-        with _interrupted_later():
+        with interrupted_later():
             for optimizer in self.optimizers:
                 optimizer.step()
             for block in self.centred:
@@ -265,28 +263,6 @@ def _fill(network: Network, tensors: Mapping[str, Tensor]) -> None:
         if tensors[name].shape != parameter.shape:
             raise ValueError(f"{name} has the shape {tuple(tensors[name].shape)}")
     network.load_state_dict(tensors)
-
-
-@contextmanager
-def _interrupted_later() -> Iterator[None]:
-    """Let Ctrl-C and its like wait, so that a step is taken whole or not at all."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no signal comes here
-        return
-    waiting: list[int] = []
-    names = ("SIGINT", "SIGTERM", "SIGHUP")
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    usual = {number: signal.getsignal(number) for number in numbers}
-    held = [number for number in numbers if callable(usual[number])]
-    for number in held:
-        signal.signal(number, lambda number, _: waiting.append(number))
-    try:
-        yield
-    finally:
-        for number in held:
-            signal.signal(number, usual[number])
-        if waiting:
-            signal.raise_signal(waiting[0])
 
 
 def _load_data(
