@@ -217,6 +217,18 @@ def test_a_stack_is_done_picture_by_picture(monkeypatch: pytest.MonkeyPatch) -> 
     assert not Path("no.tif").exists()
 
 
+def test_a_stack_of_12_bits_becomes_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = np.stack([noisy(1, seed).astype(np.uint16) << 4 for seed in range(3)])
+    deep = images.Metadata(white=4095)
+    images.write(images.Picture(stack, None, "TIFF", deep), Path("in.tif"))
+    settings = Settings(options=Options(dtype="float32"))
+    denoise_file("in.tif", "whole.tif", settings=settings)
+    monkeypatch.setattr("nelu_cli.files.job.SMALL", 0)
+    denoise_file("in.tif", "out.tif", settings=settings)
+    assert Path("out.tif").read_bytes() == Path("whole.tif").read_bytes()
+    assert images.read(Path("out.tif")).pixels.dtype == np.float32
+
+
 def test_a_stack_done_picture_by_picture_has_a_noise_map(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = np.stack([noisy(1, seed) for seed in range(3)])
     images.write(images.Picture(stack, None, "TIFF"), Path("in.tif"))

@@ -5,7 +5,6 @@ while this one is being cleaned. :func:`denoise_file` is all three.
 """
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,17 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli import images
-from nelu_cli.atomic import atomic_file, sweep
+from nelu_cli.atomic import sweep
 from nelu_cli.errors import ImageError, NeluError
 from nelu_cli.files.noise_map import draw_noise_map
+from nelu_cli.files.output import (
+    as_asked,
+    check_fits,
+    is_to_be_skipped,
+    write_bytes,
+    write_picture,
+)
 from nelu_cli.files.plan import Job, read_once
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.files.stack import can_stream, denoise_stack
-from nelu_cli.images import Header, Picture, to_dtype
+from nelu_cli.images import Header, Picture
 from nelu_cli.images.access import check_size as check_pixels
-from nelu_cli.images.convert import check_size, developed, fit
-from nelu_cli.images.picture import Refusal, to_bilevel
+from nelu_cli.images.convert import developed
 from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.noise_level import estimate_noise
@@ -99,14 +104,14 @@ def load_file(job: Job, settings: Settings) -> Loaded | Record:
     """Read a small picture, or only the header of a large one; a record if it is to be skipped."""
     start = time.perf_counter()
     with _named(job):
-        if _exists(job.target, settings):
+        if is_to_be_skipped(job.target, settings):
             return Record(job.source_name, job.target_name, "skipped")
         source = read_once(job.source)
         header = images.probe(source, max_pixels=sys.maxsize, salvage=settings.salvage)
         format = settings.target_format(job.target, header.format)
         samples = header.width * header.height * header.pages * header.channels
         small = samples <= SMALL and header.equal
-        streamed = not small and _is_streamed(job, header, format, settings)
+        streamed = not small and _is_streamed(header, format, settings)
         name = "standard input" if isinstance(source, bytes) else str(source)
         check_pixels(name, header, settings.max_pixels, pages=1 if streamed else header.pages)
         picture = _read(source, settings) if not streamed and samples <= SMALL else None
@@ -121,11 +126,11 @@ def clean_file(
     start = time.perf_counter()
     job, options = loaded.job, settings.options
     header = loaded.record.header
-    if loaded.picture is None and header and _is_streamed(job, header, loaded.format, settings):
+    if loaded.picture is None and header and _is_streamed(header, loaded.format, settings):
         record = replace(loaded.record, quality=options.quality, strength=options.strength)
 
         def choose(picture: Picture) -> Model:
-            _check_fits(picture, loaded.format, job.target_name, settings)
+            check_fits(picture, loaded.format, job.target_name, settings)
             return choose_model(picture.pixels, models).model
 
         if settings.dry_run:
@@ -136,7 +141,7 @@ def clean_file(
             )
     with _named(job):
         picture = loaded.picture or _read(loaded.source, settings)
-        _check_fits(picture, loaded.format, job.target_name, settings)
+        check_fits(picture, loaded.format, job.target_name, settings)
         record = replace(loaded.record, quality=options.quality, strength=options.strength)
         done = Denoised(picture.pixels)
         if not options.idle or job.noise_map is not None:
@@ -161,14 +166,16 @@ def clean_file(
                     progress=progress,
                 )
                 if done.noise_map is not None:
-                    record = _with_noise(record, float(np.nanmedian(done.noise_map)), picture)
+                    level = float(np.nanmedian(done.noise_map))
+                    record = record.with_noise(level, picture.white)
                 elif settings.noise_level:
-                    record = _with_noise(record, estimate_noise(picture.pixels, model), picture)
+                    level = estimate_noise(picture.pixels, model)
+                    record = record.with_noise(level, picture.white)
             except NeluError as error:
                 raise ImageError(f"{job.source_name}: {error}") from error
         elif settings.dry_run:
             return record
-        result = _as_asked(replace(picture, pixels=done.pixels), settings)
+        result = as_asked(replace(picture, pixels=done.pixels), settings)
     return Cleaned(
         job,
         loaded.source,
@@ -195,11 +202,11 @@ def write_file(cleaned: Cleaned, settings: Settings) -> Record:
             and not settings.strip
         ):
             content = source if isinstance(source, bytes) else source.read_bytes()
-            _write_bytes(content, job.target, settings)
+            write_bytes(content, job.target, settings)
         else:
-            notes = _write_picture(picture, job.target, cleaned.format, settings)
+            notes = write_picture(picture, job.target, cleaned.format, settings)
         if job.noise_map is not None and cleaned.noise_map is not None:
-            _write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map, settings)
+            write_bytes(draw_noise_map(cleaned.noise_map, picture), job.noise_map, settings)
     seconds = round(cleaned.seconds + time.perf_counter() - start, 3)
     return replace(cleaned.record, status="done", seconds=seconds, notes=notes)
 
@@ -249,98 +256,10 @@ def _develops_first(picture: Picture, models: Models) -> bool:
     return not undeveloped.drowned
 
 
-def _is_streamed(job: Job, header: Header, format: str, settings: Settings) -> bool:
+def _is_streamed(header: Header, format: str, settings: Settings) -> bool:
     """Whether a file's pictures are done one by one."""
     return not settings.options.idle and can_stream(header, format)
 
 
 def _read(source: bytes | Path, settings: Settings) -> Picture:
     return images.read(source, max_pixels=settings.max_pixels, salvage=settings.salvage)
-
-
-def _with_noise(record: Record, noise: float, picture: Picture) -> Record:
-    if not math.isfinite(noise):  # nothing to measure it by
-        return record
-    on_255 = round(noise * 255 / picture.white, 3)
-    return replace(record, noise=on_255, noise_in_pixel_values=noise)
-
-
-def _as_asked(picture: Picture, settings: Settings) -> Picture:
-    """The same values in another type."""
-    dtype = settings.options.dtype
-    if settings.bilevel:
-        return to_bilevel(picture)
-    if dtype is None:
-        return picture
-    alpha = picture.alpha
-    return replace(
-        picture,
-        pixels=to_dtype(picture.pixels, dtype),
-        alpha=None if alpha is None else to_dtype(alpha, dtype),
-        metadata=replace(picture.metadata, white=None),
-    )
-
-
-def _exists(target: Path | None, settings: Settings) -> bool:
-    """Whether to skip a picture because its result exists; refuse to replace it unasked."""
-    if target is None:
-        return False
-    if not target.exists():
-        if target.is_symlink():
-            raise ImageError(f"{target}: is a link that leads nowhere; remove it first")
-        return False
-    if target.is_dir():
-        raise ImageError(f"{target}: is a folder, where a picture should be written")
-    if settings.skip_existing:
-        return True
-    if not settings.force and target.is_file():
-        raise ImageError(
-            f"{target}: exists already; --force replaces it, --skip-existing leaves it"
-        )
-    return False
-
-
-def _check_fits(picture: Picture, format: str, name: str, settings: Settings) -> None:
-    """Find out from one pixel, before the work, whether the format can hold such a picture."""
-    alpha = picture.alpha
-    corner = replace(
-        picture,
-        pixels=picture.pixels[..., :1, :1, :],
-        alpha=None if alpha is None else np.full_like(alpha[..., :1, :1], alpha.min()),
-    )
-    corner = developed(corner, format, corner=True)
-    try:
-        check_size(picture, format)
-        corner = _as_asked(corner, settings)
-        if settings.bilevel and not images.FORMATS[format].bilevel:
-            raise Refusal(f"{format} cannot hold one bit per pixel; choose PNG, TIFF, PBM or BMP")
-        fit(corner, format, allow_loss=settings.allow_depth_loss)
-    except Refusal as error:
-        raise ImageError(f"{name}: {error}") from error
-
-
-def _write_picture(
-    picture: Picture, target: Path | None, format: str, settings: Settings
-) -> tuple[str, ...]:
-    """Write it; tell what was left out or changed."""
-    if target is not None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    return images.write(
-        picture,
-        sys.stdout.buffer if target is None else target,
-        format=format,
-        strip=settings.strip,
-        allow_depth_loss=settings.allow_depth_loss,
-        colour=settings.colour,
-        overwrite=settings.force,
-    )
-
-
-def _write_bytes(content: bytes, target: Path | None, settings: Settings) -> None:
-    if target is None:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(target, replace=settings.force) as handle:
-        handle.write(content)

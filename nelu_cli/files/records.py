@@ -1,8 +1,9 @@
 """What there is to say about each file, and about all of them together."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class Record:
     error: str | None = None
     kind: str | None = None  # of a file that was left out: GIF, PDF, .txt
     notes: tuple[str, ...] = ()  # what a person should know
+
+    def with_noise(self, noise: float, white: float) -> "Record":
+        """The same with the noise, in pixel values, of a picture whose white has such a value."""
+        if not math.isfinite(noise):  # there was nothing to measure it by
+            return self
+        on_255 = round(noise * 255 / white, 3)
+        return replace(self, noise=on_255, noise_in_pixel_values=noise)
 
     def to_json(self) -> Json:
         """What is known, ready to be written as JSON."""

@@ -1,6 +1,5 @@
 """Files of many pictures, one by one: only one of them is in memory at a time."""
 
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -11,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli import images
-from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import ImageError, NeluError
 from nelu_cli.files.noise_map import draw_noise_map
+from nelu_cli.files.output import as_asked, write_bytes
 from nelu_cli.files.plan import Job
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
-from nelu_cli.images import FORMATS, Header, Picture, to_dtype
-from nelu_cli.images.picture import to_bilevel
+from nelu_cli.images import FORMATS, Header, Picture
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import denoise_pixels
@@ -28,11 +26,8 @@ from nelu_cli.runtime.tiling import TileProgress
 def can_stream(header: Header, format: str) -> bool:
     """Whether a file's pictures can be read one by one and written so in a format."""
     several = header.pages > 1 and not header.animated
-    return (
-        several
-        and FORMATS[header.format].pages is not None
-        and (FORMATS[format].writer is not None)
-    )
+    can_read, can_write = FORMATS[header.format].pages, FORMATS[format].writer
+    return several and can_read is not None and can_write is not None
 
 
 def denoise_stack(
@@ -95,21 +90,13 @@ def denoise_stack(
                             if done.noise_map is None
                             else float(np.nanmedian(done.noise_map))
                         )
-                    if settings.noise_level and math.isfinite(noise):
-                        on_255 = round(noise * 255 / picture.white, 3)
-                        record = replace(record, noise=on_255, noise_in_pixel_values=noise)
+                        record = record.with_noise(noise, picture.white)
             except NeluError as error:
                 raise ImageError(f"{job.source_name}, picture {index + 1}: {error}") from error
-            result = replace(picture, pixels=done.pixels)
-            if settings.bilevel:
-                result = to_bilevel(result)
-            if options.dtype is not None and picture.alpha is not None:
-                result = replace(result, alpha=to_dtype(picture.alpha, options.dtype))
+            result = as_asked(replace(picture, pixels=done.pixels), settings)
             notes |= dict.fromkeys((*done.notes, *add(result)))
     if job.noise_map is not None and noise_map is not None:
-        job.noise_map.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(job.noise_map, replace=settings.force) as handle:
-            handle.write(draw_noise_map(noise_map.deviation(), picture))
+        write_bytes(draw_noise_map(noise_map.deviation(), picture), job.noise_map, settings)
     seconds = round(time.perf_counter() - start, 3)
     return replace(record, status="done", seconds=seconds, notes=tuple(notes))
 

@@ -95,13 +95,8 @@ def _fit_depth(picture: Picture, limits: Format, *, allow_loss: bool) -> Picture
         target = limits.depths[-1] if dtype.itemsize > 1 else limits.depths[0]
     if target == dtype and white is None:
         return picture
-    alpha = picture.alpha
-    return replace(
-        picture,
-        pixels=rescale(picture.pixels, target, white),
-        alpha=None if alpha is None else rescale(alpha, target, white),
-        metadata=replace(picture.metadata, white=None),
-    )
+    picture = picture.converted(lambda array: rescale(array, target, white))
+    return replace(picture, metadata=replace(picture.metadata, white=None))
 
 
 _METADATA = {

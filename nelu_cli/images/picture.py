@@ -1,6 +1,6 @@
 """A picture in memory: its pixels as the file had them, and what else the file carried."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -192,6 +192,11 @@ class Picture:
         """The pixel value that means 1.0."""
         return self.metadata.white or _white(self.pixels.dtype)
 
+    def converted(self, convert: Callable[[Array], Array]) -> "Picture":
+        """The picture with pixels and alpha converted alike."""
+        alpha = None if self.alpha is None else convert(self.alpha)
+        return replace(self, pixels=convert(self.pixels), alpha=alpha)
+
     def noted(self, note: str) -> "Picture":
         """The picture with one more note."""
         return replace(self, notes=(*self.notes, note))
@@ -289,16 +294,11 @@ def upright(picture: Picture) -> Picture:
     if orientation == 1:
         return picture
     axis = picture.pixels.ndim - 3  # of the rows, in pixels and alpha alike
-    alpha = None if picture.alpha is None else _turn(picture.alpha, orientation, axis)
+    picture = picture.converted(lambda array: _turn(array, orientation, axis))
     dpi = picture.metadata.dpi
-    return replace(
-        picture,
-        pixels=_turn(picture.pixels, orientation, axis),
-        alpha=alpha,
-        metadata=replace(
-            picture.metadata, dpi=dpi[::-1] if dpi is not None and orientation > 4 else dpi
-        ),
-    )
+    if dpi is None or orientation <= 4:
+        return picture
+    return replace(picture, metadata=replace(picture.metadata, dpi=dpi[::-1]))
 
 
 def _turn(array: Array, orientation: int, rows: int) -> Array:

@@ -13,6 +13,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import BinaryIO
 
 from nelu_cli.images.format import Format, Source, starts_with
@@ -48,15 +49,11 @@ def _split(picture: Picture) -> Iterator[Picture]:
     if picture.pixels.ndim == 3:
         yield picture
         return
-    layout, alpha = picture.metadata.tiff, picture.alpha
-    for index, pixels in enumerate(picture.pixels):
+    layout = picture.metadata.tiff
+    for index in range(len(picture.pixels)):
+        page = picture.converted(itemgetter(index))
         own = layout and replace(layout, pages=layout.pages[index : index + 1])
-        yield replace(
-            picture,
-            pixels=pixels,
-            alpha=None if alpha is None else alpha[index],
-            metadata=replace(picture.metadata, tiff=own),
-        )
+        yield replace(page, metadata=replace(picture.metadata, tiff=own))
 
 
 FORMAT = Format(
