@@ -105,7 +105,7 @@ def look_at(before: Picture, after: Picture, budget: int) -> Looks:
     for step in _LADDER:
         if _least_bytes(shown[0].shape, step) > budget and step is not _LADDER[-1]:
             continue
-        views = tuple(_views(pair, shown, step, amplified))
+        views = _Viewer(pair, shown, step, amplified).views()
         noise_map = _address(_scaled(coloured, min(_MAP_SIDE, step.whole // 4)), step.quality)
         size = sum(len(view.before) + len(view.after) + len(view.removed) for view in views)
         if size + len(noise_map) + len(thumbnail) <= budget:
@@ -120,59 +120,59 @@ def _least_bytes(shape: tuple[int, ...], step: _Step) -> float:
     return 3 * height * width * factor**2 * channels * (0.3 if step.quality is None else 0.02)
 
 
-def _views(
-    pair: Pair, shown: tuple[NDArray[np.uint8], NDArray[np.uint8]], step: _Step, amplified: int
-) -> list[View]:
-    """The whole picture; and, if it must be scaled down, its busiest and flattest place."""
-    height, width = shown[0].shape[:2]
-    factor = max(height, width) / step.whole
-    if factor <= 1:
-        everything = (slice(0, height), slice(0, width))
-        return [
-            _crop("Whole", f"{width}×{height} pixels", pair, shown, everything, step, amplified)
-        ]
-    # Averaging would hide the noise that was removed, so of that every n-th pixel is shown.
-    every = slice(None, None, math.ceil(factor))
-    before, after = (
-        _address(_scaled(pixels, step.whole), step.quality, pair.icc) for pixels in shown
-    )
-    removed = _address(_amplify(pair.removed(every, every), amplified), step.quality)
-    caption = f"{width}×{height} pixels, scaled to {100 / factor:.0f} %"
-    size = _scaled_size(width, height, step.whole)
-    overview = View("Overview", caption, before, after, removed, *size)
-    if not step.crop:
-        return [overview]
-    places = busiest_and_flattest(shown[1], step.crop)
-    return [
-        overview,
-        *(
-            _crop(name, _where(place), pair, shown, place, step, amplified)
-            for name, place in zip(("Busiest place", "Flattest place"), places, strict=True)
-        ),
-    ]
+@dataclass(frozen=True)
+class _Viewer:
+    """Makes views of a pair, in the sizes of a step."""
+
+    pair: Pair
+    shown: tuple[NDArray[np.uint8], NDArray[np.uint8]]
+    step: _Step
+    amplified: int
+
+    def views(self) -> tuple[View, ...]:
+        """The whole picture; and, if it must be scaled down, its busiest and flattest place."""
+        height, width = self.shown[0].shape[:2]
+        factor = max(height, width) / self.step.whole
+        if factor <= 1:
+            everything = (slice(0, height), slice(0, width))
+            return (self._crop("Whole", f"{width}×{height} pixels", everything),)
+        overview = self._overview(width, height, factor)
+        if not self.step.crop:
+            return (overview,)
+        busiest, flattest = busiest_and_flattest(self.shown[1], self.step.crop)
+        return (
+            overview,
+            self._crop("Busiest place", _where(busiest), busiest),
+            self._crop("Flattest place", _where(flattest), flattest),
+        )
+
+    def _overview(self, width: int, height: int, factor: float) -> View:
+        # Averaging would hide the noise that was removed, so of that every n-th pixel is shown.
+        every = slice(None, None, math.ceil(factor))
+        before, after = (self._address(_scaled(each, self.step.whole)) for each in self.shown)
+        caption = f"{width}×{height} pixels, scaled to {100 / factor:.0f} %"
+        size = _scaled_size(width, height, self.step.whole)
+        return View("Overview", caption, before, after, self._removed((every, every)), *size)
+
+    def _crop(self, name: str, caption: str, place: Place) -> View:
+        before, after = (self._address(_image(pixels[place])) for pixels in self.shown)
+        height, width = (part.stop - part.start for part in place)
+        return View(name, caption, before, after, self._removed(place), width, height)
+
+    def _address(self, image: Image.Image) -> str:
+        return _address(image, self.step.quality, self.pair.icc)
+
+    def _removed(self, place: Place) -> str:
+        """What was removed, around middle grey."""
+        removed = self.pair.removed(*place) * (255 * self.amplified)
+        pixels = np.rint(128 + removed).clip(0, 255).astype(np.uint8)
+        return _address(_image(pixels), self.step.quality)
 
 
 def _where(place: Place) -> str:
     rows, cols = place
     size = f"{cols.stop - cols.start}×{rows.stop - rows.start}"
     return f"{size} pixels, {cols.start} from the left and {rows.start} from the top"
-
-
-def _crop(
-    name: str,
-    caption: str,
-    pair: Pair,
-    shown: tuple[NDArray[np.uint8], NDArray[np.uint8]],
-    place: Place,
-    step: _Step,
-    amplified: int,
-) -> View:
-    before, after = (_address(_image(pixels[place]), step.quality, pair.icc) for pixels in shown)
-    removed = _address(_amplify(pair.removed(*place), amplified), step.quality)
-    rows, cols = place
-    return View(
-        name, caption, before, after, removed, cols.stop - cols.start, rows.stop - rows.start
-    )
 
 
 def _deviation(pair: Pair) -> NDArray[np.float64]:
@@ -194,11 +194,6 @@ def _coloured(levels: NDArray[np.float64]) -> NDArray[np.uint8]:
     channels = [np.interp(position, range(len(SCALE)), c) for c in zip(*SCALE, strict=True)]
     pixels: NDArray[np.uint8] = np.rint(np.stack(channels, axis=-1)).astype(np.uint8)
     return pixels
-
-
-def _amplify(removed: NDArray[np.float32], times: int) -> Image.Image:
-    """What was removed, around middle grey."""
-    return _image(np.rint(128 + removed * (255 * times)).clip(0, 255).astype(np.uint8))
 
 
 def _image(pixels: NDArray[np.uint8]) -> Image.Image:
