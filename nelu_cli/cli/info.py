@@ -10,7 +10,7 @@ from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName
 from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.plan import STDIO, collect
-from nelu_cli.files.records import Outcome, Record
+from nelu_cli.files.records import Record
 
 if TYPE_CHECKING:
     from nelu_cli.files.inspection import Inspection
@@ -34,7 +34,7 @@ def info(
 
     The noise level is on the 0–255 scale; of large pictures it is measured on a sample.
     """
-    from nelu_cli.cli.reporting import stderr_console, stdout_console
+    from nelu_cli.cli.reporting import Report, stdout_console
     from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.inspection import inspect_file
     from nelu_cli.runtime.models import Models
@@ -49,7 +49,7 @@ def info(
         names = [item.path for item in found]
     models = Models(model, device, precision)
     failed = [problem for problem in problems if problem.status == "failed"]
-    outcome = Outcome(total=len(names) + len(failed))
+    report = Report(quiet=False, json_lines=json_lines, total=len(names) + len(failed))
     for name in names:
         try:
             seen = inspect_file(name, models, max_pixels=limit)
@@ -57,21 +57,17 @@ def info(
             source = STDIO if name is None else str(name)
             problems.append(Record(source, None, "failed", error=str(error)))
             continue
-        outcome.done += 1
+        report.outcome.done += 1
         if json_lines:
             print(json.dumps(seen.to_json()), flush=True)
         else:
             for line in _describe(seen):
                 stdout_console().print(line)
     for problem in problems:
-        outcome.count(problem)
-        if json_lines:
-            print(json.dumps(problem.to_json()), flush=True)
-        if problem.error is not None:
-            stderr_console().print(f"nelu: {problem.error}", style="red")
-    if outcome.left_out and outcome.done:
-        stderr_console().print(str(outcome))
-    return outcome.exit_code
+        report.add(problem)
+    if report.outcome.left_out and report.outcome.done:
+        report.console.print(str(report.outcome))
+    return report.outcome.exit_code
 
 
 def _describe(seen: "Inspection") -> list[str]:

@@ -11,7 +11,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,11 +153,10 @@ class Results:
 
 
 def _row(score: Score) -> dict[str, str | float | None]:
-    row = asdict(score)
     return {
-        "method": row["method"],
-        "sigma": row["sigma255"],
-        "image": row["image"],
+        "method": score.method,
+        "sigma": score.sigma255,
+        "image": score.image,
         "psnr": _rounded(score.psnr, 4),
         "psnr_not_clipped": _rounded(score.psnr_not_clipped, 4),
         "ssim": _rounded(score.ssim, 6),
