@@ -30,7 +30,7 @@ from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.files.stack import can_stream, denoise_stack
 from nelu_cli.images import Header, Picture
-from nelu_cli.images.access import check_size as check_pixels
+from nelu_cli.images.access import check_pixels
 from nelu_cli.images.convert import developed
 from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.models import Model, Models, default_models

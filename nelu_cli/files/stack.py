@@ -20,7 +20,7 @@ from nelu_cli.images import FORMATS, Header, Picture
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import denoise_pixels
-from nelu_cli.runtime.tiling import TileProgress
+from nelu_cli.runtime.tiling import TileProgress, progress_of_page
 
 
 def can_stream(header: Header, format: str) -> bool:
@@ -72,13 +72,12 @@ def denoise_stack(
             channels = picture.pixels.shape[-1]
             model = models.setdefault(channels, models.get(channels) or choose(picture))
             try:
-                step = None if progress is None else _step(progress, index, count)
                 done = denoise_pixels(
                     picture.pixels,
                     model,
                     options,
                     noise_map=noise_map is not None,
-                    progress=step,
+                    progress=progress_of_page(progress, index, count),
                 )
                 if noise_map is not None and done.noise_map is not None:
                     noise_map.add(done.noise_map)
@@ -133,8 +132,3 @@ def _bytes(header: Header, dtype: str | None) -> int:
     itemsize = header.dtype.itemsize if dtype is None else 4
     samples = header.width * header.height * header.pages * (header.channels + header.alpha)
     return samples * itemsize
-
-
-def _step(progress: TileProgress, index: int, count: int) -> TileProgress:
-    """Progress over all pictures, from that over the tiles of one."""
-    return lambda done, total: progress(index * total + done, count * total)

@@ -61,11 +61,11 @@ def probed(
         raise ImageError(f"{name}: not a picture in a format that can be read ({known})")
     with reported(name, f"damaged {format.name} file"):
         header = format.probe(source)
-    check_size(name, header, max_pixels, pages=1 if one_page else header.pages)
+    check_pixels(name, header, max_pixels, pages=1 if one_page else header.pages)
     return format, header
 
 
-def check_size(name: str, header: Header, max_pixels: int, *, pages: int) -> None:
+def check_pixels(name: str, header: Header, max_pixels: int, *, pages: int) -> None:
     """Refuse a picture without pixels, or with more than allowed."""
     if header.width < 1 or header.height < 1 or header.channels < 1:
         raise ImageError(f"{name}: damaged {header.format} file (no pixels)")

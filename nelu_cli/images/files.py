@@ -10,7 +10,7 @@ from typing import BinaryIO
 from nelu_cli.errors import ImageError
 from nelu_cli.images.access import (
     MAX_PIXELS,
-    check_size,
+    check_pixels,
     name_of,
     opened,
     probed,
@@ -85,7 +85,7 @@ class PageSequence:
         """
         with reported(self._name, self._problem):
             header = self._pages.header(index)
-        check_size(self._name, header, self._most, pages=1)
+        check_pixels(self._name, header, self._most, pages=1)
         return header
 
     def __getitem__(self, index: int) -> Picture:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli import checkpoints
-from nelu_cli.runtime.channels import equal_channels
 from nelu_cli.runtime.models import Model, Models, preferred_model
 from nelu_cli.runtime.passes import passes
+from nelu_cli.runtime.pixels import equal_channels
 from nelu_cli.runtime.samples import take_sample
 
 PHOTO_MODELS: Final = {1: "photo-gray", 3: "photo-color"}  # by picture channels

@@ -20,16 +20,15 @@ from torch import Tensor
 from nelu_cli.errors import ImageError
 from nelu_cli.images import strips, to_dtype
 from nelu_cli.networks.watching import watched
-from nelu_cli.runtime.channels import equal_channels
 from nelu_cli.runtime.holes import Holes, fill_holes, find_holes
-from nelu_cli.runtime.memory import working_memory
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import NoiseMeter, find_and_probe
 from nelu_cli.runtime.options import Options
-from nelu_cli.runtime.passes import passes
+from nelu_cli.runtime.passes import passes, working_memory
 from nelu_cli.runtime.pixels import (
     Levels,
     check_pixels,
+    equal_channels,
     find_levels,
     subtract,
     to_tensor,
@@ -41,6 +40,7 @@ from nelu_cli.runtime.tiling import (
     TileProgress,
     choose_tile,
     plan_tiles,
+    progress_of_page,
     stream_tiles,
 )
 
@@ -123,7 +123,7 @@ def denoise_pixels(
     output = np.empty(stack.shape, work.dtype)
     for index in range(count):
         known = None if holes is None or not holes[index].any() else ~holes[index]
-        run.clean_page(stack[index], output[index], known, _step_of_page(progress, index, count))
+        run.clean_page(stack[index], output[index], known, progress_of_page(progress, index, count))
     run.watch.judge(model)
     found = None if run.meter is None else run.meter.deviation() * work.levels.scale
     return Denoised(output.reshape(pixels.shape), found, work.notes)
@@ -319,10 +319,3 @@ def _moved(region: Region, place: tuple[int, int]) -> Region:
 
 def _as_pages(array: NDArray[Any]) -> NDArray[Any]:
     return array if array.ndim == 4 else array[np.newaxis]
-
-
-def _step_of_page(progress: TileProgress | None, index: int, count: int) -> TileProgress | None:
-    """Progress over the tiles of all pages, from that over the tiles of one."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(index * total + done, count * total)

@@ -113,6 +113,13 @@ def stream_tiles(
             progress(count, len(tiles))
 
 
+def progress_of_page(progress: TileProgress | None, index: int, count: int) -> TileProgress | None:
+    """What to call for the tiles of one of ``count`` pages, so that all of them are counted."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, count * total)
+
+
 def run_tiled(fn: Callable[[Tensor], Tensor], image: Tensor, tiles: Sequence[Tile]) -> Tensor:
     """``fn(image)`` computed tile by tile; ``image`` is (..., H, W)."""
     output = torch.empty_like(image)
