@@ -119,7 +119,7 @@ def test_every_size_round_trips(
 
 
 def test_pictures_larger_than_a_strip_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nelu_cli.images.picture._STRIP_PIXELS", 100)
+    monkeypatch.setattr("nelu_cli.images.picture._PIXELS_AT_ONCE", 100)
     picture = Picture(noise(41, 23, 3), noise(41, 23), "PNG")
     assert_same(read(encoded(picture, "WEBP")), picture)
     opaque = Picture(picture.pixels, None, "PNG")

@@ -153,8 +153,8 @@ def draw_comparison(figure: "Figure | SubFigure", comparison: Comparison) -> Non
         grid[1, column].set_xticks([])
         grid[1, column].set_yticks([])
     assert heat is not None  # the noisy image is always shown
-    strip = grid[1, 1].inset_axes((0.8, 0, 0.1, 1))
-    figure.colorbar(heat, cax=strip, label="absolute error", ticklocation="left")
+    bar = grid[1, 1].inset_axes((0.8, 0, 0.1, 1))
+    figure.colorbar(heat, cax=bar, label="absolute error", ticklocation="left")
     figure.suptitle(f"{comparison.image} (PSNR of the whole image)", fontsize=10)
 
 

@@ -9,7 +9,7 @@ from nelu_cli.images.access import MAX_PIXELS
 from nelu_cli.images.files import open_pages, probe, read, write, write_pages
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
-from nelu_cli.images.picture import Header, Metadata, Picture, rescale, strips, to_dtype
+from nelu_cli.images.picture import Header, Metadata, Picture, rescale, row_slices, to_dtype
 
 __all__ = [
     "EXTENSIONS",
@@ -27,7 +27,7 @@ __all__ = [
     "read",
     "register",
     "rescale",
-    "strips",
+    "row_slices",
     "to_dtype",
     "write",
     "write_pages",

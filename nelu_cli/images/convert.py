@@ -7,7 +7,7 @@ from PIL import Image
 
 from nelu_cli.images.format import Format
 from nelu_cli.images.formats import FORMATS
-from nelu_cli.images.picture import Picture, Refusal, is_bilevel, rescale, strips, upright
+from nelu_cli.images.picture import Picture, Refusal, is_bilevel, rescale, row_slices, upright
 
 
 def check_size(picture: Picture, format: str) -> None:
@@ -149,9 +149,9 @@ def _without_inks(picture: Picture) -> Picture:
         raise Refusal("CMYK with alpha cannot be converted; choose TIFF")
     inks = rescale(picture.pixels, np.uint8, picture.white)
     pixels = np.empty((*inks.shape[:2], 3), np.uint8)
-    for rows in strips(inks.shape):
-        strip = np.ascontiguousarray(inks[rows])
-        image = Image.frombytes("CMYK", (strip.shape[1], strip.shape[0]), strip.tobytes())
+    for rows in row_slices(inks.shape):
+        part = np.ascontiguousarray(inks[rows])
+        image = Image.frombytes("CMYK", (part.shape[1], part.shape[0]), part.tobytes())
         pixels[rows] = np.asarray(image.convert("RGB"))
     metadata = replace(picture.metadata, cmyk=False, icc=None, jpeg=None, tiff=None, white=None)
     return replace(picture, pixels=pixels, metadata=metadata)
@@ -163,7 +163,7 @@ def _multiplied_by_alpha(picture: Picture, *, wanted: bool) -> Picture:
     if alpha is None or picture.metadata.premultiplied == wanted or np.all(alpha == white):
         return picture
     pixels = np.empty_like(picture.pixels)
-    for rows in strips(pixels.shape):
+    for rows in row_slices(pixels.shape):
         opacity = np.broadcast_to(alpha[rows][..., None] / white, pixels[rows].shape)
         if wanted:
             colours = picture.pixels[rows] * opacity
@@ -184,7 +184,7 @@ def _without_alpha(picture: Picture, format: str, *, allow_loss: bool) -> Pictur
             f"{format} cannot hold transparency; choose PNG or TIFF, or allow the loss of it"
         )
     pixels = np.empty_like(picture.pixels)
-    for rows in strips(pixels.shape):
+    for rows in row_slices(pixels.shape):
         opacity = alpha[rows][..., None] / white
         blend = picture.pixels[rows] * opacity + white * (1 - opacity)
         pixels[rows] = np.rint(blend) if pixels.dtype.kind in "iu" else blend

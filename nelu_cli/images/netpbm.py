@@ -7,7 +7,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from nelu_cli.images.format import Format, Source
-from nelu_cli.images.picture import Array, Header, Metadata, Picture, Refusal, is_bilevel, strips
+from nelu_cli.images.picture import (
+    Array,
+    Header,
+    Metadata,
+    Picture,
+    Refusal,
+    is_bilevel,
+    row_slices,
+)
 
 _HEADER_BYTES = 1 << 16
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
@@ -75,7 +83,7 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
     kind = 5 if channels == 1 else 6
     stream.write(b"P%d\n%d %d\n%d\n" % (kind, width, height, int(picture.white)))
     stored = np.dtype(np.uint8 if picture.white <= 255 else ">u2")
-    for rows in strips(pixels.shape):
+    for rows in row_slices(pixels.shape):
         stream.write(pixels[rows].astype(stored).tobytes())
 
 

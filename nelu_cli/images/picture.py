@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 PNG_COLOURS = (b"cHRM", b"gAMA", b"sRGB", b"cICP", b"mDCV", b"cLLI")
 """The chunks of a PNG that say what colours its values mean."""
-_STRIP_PIXELS = 1 << 18  # of a float picture: about what fits into a cache
+_PIXELS_AT_ONCE = 1 << 18  # of a float picture: about what fits into a cache
 
 
 class Refusal(ValueError):
@@ -239,7 +239,7 @@ def rescale(array: Array, dtype: DTypeLike, white: float | None = None) -> Array
         return array
     scale = _white(dtype) / white
     result = np.empty(array.shape, dtype)
-    for rows in strips(array.shape):
+    for rows in row_slices(array.shape):
         values = array[rows].astype(np.float64) * scale
         if dtype.kind == "u":
             np.maximum(values, 0, out=values)
@@ -247,9 +247,9 @@ def rescale(array: Array, dtype: DTypeLike, white: float | None = None) -> Array
     return result
 
 
-def strips(shape: tuple[int, ...]) -> Iterator[slice]:
+def row_slices(shape: tuple[int, ...]) -> Iterator[slice]:
     """Slices of the first axis that hold about a quarter of a megapixel each."""
-    rows = max(1, _STRIP_PIXELS // max(1, int(np.prod(shape[1:3]))))
+    rows = max(1, _PIXELS_AT_ONCE // max(1, int(np.prod(shape[1:3]))))
     for start in range(0, shape[0], rows):
         yield slice(start, min(start + rows, shape[0]))
 

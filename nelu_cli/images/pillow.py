@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from PIL import Image
 
 from nelu_cli.images.format import Source
-from nelu_cli.images.picture import Header, JpegLayout, Metadata, Picture, split_alpha, strips
+from nelu_cli.images.picture import Header, JpegLayout, Metadata, Picture, row_slices, split_alpha
 
 # Pillow warns of odd EXIF, which nobody can do anything about. This is said once and for all: to
 # change the filters for a while is not safe in threads.
@@ -53,19 +53,19 @@ def header(image: Image.Image, format: str, dtype: DTypeLike = np.uint8) -> Head
 
 
 def picture(image: Image.Image, format: str, metadata: Metadata) -> Picture:
-    """Decode an opened file. The pixels are copied in strips: Pillow makes two whole copies."""
+    """Decode an opened file, a few rows at a time: Pillow would make two whole copies."""
     image.load()
     mode = _mode(image)
     samples = np.empty((image.height, image.width, len(mode)), np.uint8)
-    for rows in strips(samples.shape):
-        strip = image.crop((0, rows.start, image.width, rows.stop)).convert(mode)
-        samples[rows] = np.asarray(strip).reshape(samples[rows].shape)
+    for rows in row_slices(samples.shape):
+        part = image.crop((0, rows.start, image.width, rows.stop)).convert(mode)
+        samples[rows] = np.asarray(part).reshape(samples[rows].shape)
     pixels, alpha = (samples, None) if mode == "CMYK" else split_alpha(samples)
     return Picture(pixels, alpha, format, metadata)
 
 
 def image(picture: Picture, *, widen: bool = False) -> Image.Image:
-    """Copy 8-bit pixels into Pillow, strip by strip.
+    """Copy 8-bit pixels into Pillow, a few rows at a time.
 
     Args:
         picture: of a kind that Pillow knows.
@@ -78,12 +78,12 @@ def image(picture: Picture, *, widen: bool = False) -> Image.Image:
     bands = channels + (alpha is not None)
     mode = "CMYK" if picture.metadata.cmyk else _MODES[bands]
     result = Image.new(mode, (width, height))
-    for rows in strips(pixels.shape):
-        strip = np.empty((rows.stop - rows.start, width, bands), np.uint8)
-        strip[..., :channels] = pixels[rows]
+    for rows in row_slices(pixels.shape):
+        part = np.empty((rows.stop - rows.start, width, bands), np.uint8)
+        part[..., :channels] = pixels[rows]
         if alpha is not None:
-            strip[..., -1] = alpha[rows]
-        data = Image.frombytes(mode, (width, len(strip)), strip.tobytes())
+            part[..., -1] = alpha[rows]
+        data = Image.frombytes(mode, (width, len(part)), part.tobytes())
         result.paste(data, (0, rows.start))
     return result
 

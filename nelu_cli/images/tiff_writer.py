@@ -15,7 +15,7 @@ from nelu_cli.images.picture import (
     TiffLayout,
     is_bilevel,
     join_alpha,
-    strips,
+    row_slices,
     to_dtype,
 )
 
@@ -132,7 +132,7 @@ def _means(pixels: Array, size: tuple[int, int]) -> Array:
     ends = np.append(rows[1:], len(pixels))
     across = np.diff(np.append(columns, pixels.shape[1]))[:, None]
     result = np.empty((*size, pixels.shape[-1]), pixels.dtype)
-    for part in strips((size[0], *pixels.shape[1:])):
+    for part in row_slices((size[0], *pixels.shape[1:])):
         start, stop = rows[part.start], ends[part.stop - 1]
         sums = np.add.reduceat(pixels[start:stop], rows[part] - start, axis=0, dtype=np.float64)
         sums = np.add.reduceat(sums, columns, axis=1)

@@ -1,4 +1,4 @@
-"""Weights for which it is all one how a picture is turned or mirrored: f(T_g y) = T_g f(y).
+"""Weights that treat a picture alike however it is turned or mirrored: f(T_g y) = T_g f(y).
 
 T_g are the eight turns and reflections of a square. The channels of a layer come in groups of
 eight, one for each h, which move with the picture: channel h for y, turned by g, is channel g·h for

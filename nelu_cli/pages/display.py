@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from nelu_cli.images import Picture, strips
+from nelu_cli.images import Picture, row_slices
 from nelu_cli.images.convert import fit
 from nelu_cli.images.picture import Array, Refusal, upright
 
@@ -46,7 +46,7 @@ class Pair:
     def _shown(self, pixels: Array, white: float) -> NDArray[np.uint8]:
         result = np.empty(pixels.shape, np.uint8)
         scale = 255 / (self.high - self.low)
-        for rows in strips(pixels.shape):
+        for rows in row_slices(pixels.shape):
             values = (pixels[rows].astype(np.float32) / np.float32(white) - self.low) * scale
             result[rows] = np.rint(np.nan_to_num(values)).clip(0, 255)
         return result

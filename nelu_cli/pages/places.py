@@ -38,12 +38,12 @@ def _block_means(pixels: NDArray[np.uint8]) -> tuple[NDArray[np.float64], NDArra
     rows, cols = np.arange(0, height, _BLOCK), np.arange(0, width, _BLOCK)
     detail, level = np.zeros((len(rows), len(cols))), np.zeros((len(rows), len(cols)))
     for index, top in enumerate(rows):
-        strip = pixels[top : top + _BLOCK + 1].astype(np.float64).mean(-1)
-        down = np.zeros_like(strip)
-        down[:-1] = np.abs(np.diff(strip, axis=0))
-        across = np.abs(np.diff(strip, axis=1, append=strip[:, -1:]))
+        band = pixels[top : top + _BLOCK + 1].astype(np.float64).mean(-1)
+        down = np.zeros_like(band)
+        down[:-1] = np.abs(np.diff(band, axis=0))
+        across = np.abs(np.diff(band, axis=1, append=band[:, -1:]))
         count = min(_BLOCK, height - top)
-        for total, values in ((detail, down + across), (level, strip)):
+        for total, values in ((detail, down + across), (level, band)):
             sums = np.add.reduceat(values[:count].sum(0), cols)
             total[index] = sums / count / np.diff(np.append(cols, width))
     return detail, level

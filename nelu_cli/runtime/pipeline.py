@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nelu_cli.errors import ImageError
-from nelu_cli.images import strips, to_dtype
+from nelu_cli.images import row_slices, to_dtype
 from nelu_cli.networks.watching import watched
 from nelu_cli.runtime.holes import Holes, fill_holes, find_holes
 from nelu_cli.runtime.models import Model
@@ -265,7 +265,7 @@ class _Run:
                 self.meter.add(core, removed, found[channels:].numpy(), here)
             source, target = page[core], cleaned[core]
             threshold = dither(_moved(core, self.work.place)) if self.work.dithered else None
-            for rows in strips(source.shape):
+            for rows in row_slices(source.shape):
                 less = _share(removed[:, rows], self.options).transpose(1, 2, 0) * levels.scale
                 part = None if threshold is None else threshold[rows]
                 target[rows] = subtract(source[rows], less, self.work.dtype, part)

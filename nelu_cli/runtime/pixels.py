@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from nelu_cli.errors import ImageError
-from nelu_cli.images import strips, to_dtype
+from nelu_cli.images import row_slices, to_dtype
 from nelu_cli.runtime.holes import Holes, extremes, value_range
 from nelu_cli.runtime.models import Model
 
@@ -81,7 +81,7 @@ def to_tensor(pixels: NDArray[Any], levels: Levels) -> Tensor:
     """(h, w, C) pixels as a float32 tensor (C, h, w)."""
     height, width, channels = pixels.shape
     planes = np.empty((channels, height, width), np.float32)
-    for rows in strips(pixels.shape):
+    for rows in row_slices(pixels.shape):
         planes[:, rows] = (_centred(pixels[rows], levels) / levels.scale).transpose(2, 0, 1)
     return torch.from_numpy(planes)
 
