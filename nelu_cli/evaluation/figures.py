@@ -119,9 +119,7 @@ def save_comparison(comparison: Comparison, folder: Path) -> None:
     image = folder / _file_name(comparison.image)
     level = image / level_text(comparison.sigma255).replace("σ ", "sigma")
     level.mkdir(parents=True, exist_ok=True)
-    shown = {NOISY: comparison.noisy, **comparison.estimates}
-    errors = {name: _error(comparison.clean, picture) for name, picture in shown.items()}
-    scale = _scale(errors, comparison.estimates)
+    shown, errors, scale = _judged(comparison)
     _save_pixels(comparison.clean, image / "clean.png")
     for name, picture in shown.items():
         _save_pixels(picture, level / f"{_file_name(name)}.png")
@@ -133,9 +131,7 @@ def save_comparison(comparison: Comparison, folder: Path) -> None:
 
 def draw_comparison(figure: "Figure | SubFigure", comparison: Comparison) -> None:
     """The paper's qualitative figure: image, detail, and the detail as each method left it."""
-    shown = {NOISY: comparison.noisy, **comparison.estimates}
-    errors = {name: _error(comparison.clean, picture) for name, picture in shown.items()}
-    scale = _scale(errors, comparison.estimates)
+    shown, errors, scale = _judged(comparison)
     rows, columns = detail(comparison.clean)
     grid = figure.subplots(2, len(shown) + 2)
     whole = grid[0, 0]
@@ -176,14 +172,17 @@ def detail(image: FloatImage, side: int = PATCH) -> tuple[slice, slice]:
     return slice(int(top), int(top) + height), slice(int(left), int(left) + width)
 
 
-def _error(clean: FloatImage, picture: FloatImage) -> FloatImage:
-    error: FloatImage = np.abs(clean - picture).mean(axis=-1)
-    return error
-
-
-def _scale(errors: Mapping[str, FloatImage], estimates: Mapping[str, FloatImage]) -> float:
-    judged = estimates or errors  # without any method the noisy image sets the scale
-    return max(*(float(np.quantile(errors[name], 0.995)) for name in judged), 1 / 255)
+def _judged(
+    comparison: Comparison,
+) -> tuple[dict[str, FloatImage], dict[str, FloatImage], float]:
+    """All pictures by their names, their absolute errors, and the error at the end of the scale."""
+    shown = {NOISY: comparison.noisy, **comparison.estimates}
+    errors = {
+        name: np.abs(comparison.clean - picture).mean(axis=-1) for name, picture in shown.items()
+    }
+    counted = comparison.estimates or errors  # without any method the noisy image sets the scale
+    scale = max(*(float(np.quantile(errors[name], 0.995)) for name in counted), 1 / 255)
+    return shown, errors, scale
 
 
 def _heat(error: FloatImage, scale: float) -> FloatImage:

@@ -39,6 +39,7 @@ from nelu_cli.runtime.tiling import (
     Tile,
     TileProgress,
     choose_tile,
+    moved,
     plan_tiles,
     progress_of_page,
     stream_tiles,
@@ -264,7 +265,7 @@ class _Run:
             if self.meter is not None:
                 self.meter.add(core, removed, found[channels:].numpy(), here)
             source, target = page[core], cleaned[core]
-            threshold = dither(_moved(core, self.work.place)) if self.work.dithered else None
+            threshold = dither(moved(core, *self.work.place)) if self.work.dithered else None
             for rows in row_slices(source.shape):
                 less = _share(removed[:, rows], self.options).transpose(1, 2, 0) * levels.scale
                 part = None if threshold is None else threshold[rows]
@@ -307,14 +308,6 @@ def _share(removed: NDArray[np.float32], options: Options) -> NDArray[np.float32
     grey = (LUMA * removed).sum(axis=0, keepdims=True)
     shared: NDArray[np.float32] = chroma * removed + (luma - chroma) * grey
     return shared
-
-
-def _moved(region: Region, place: tuple[int, int]) -> Region:
-    """Where a region of a part lies in the larger picture."""
-    (rows, cols), (down, across) = region, place
-    return slice(rows.start + down, rows.stop + down), slice(
-        cols.start + across, cols.stop + across
-    )
 
 
 def _as_pages(array: NDArray[Any]) -> NDArray[Any]:

@@ -31,11 +31,17 @@ class Tile:
     @property
     def core_in_read(self) -> Region:
         """Where the core lies inside what was read."""
-        (rows, cols), (read_rows, read_cols) = self.core, self.read
-        return (
-            slice(rows.start - read_rows.start, rows.stop - read_rows.start),
-            slice(cols.start - read_cols.start, cols.stop - read_cols.start),
-        )
+        rows, cols = self.read
+        return moved(self.core, -rows.start, -cols.start)
+
+
+def moved(region: Region, down: int, across: int) -> Region:
+    """The same region as seen from another first pixel."""
+    rows, cols = region
+    return (
+        slice(rows.start + down, rows.stop + down),
+        slice(cols.start + across, cols.stop + across),
+    )
 
 
 def plan_tiles(
