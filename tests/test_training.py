@@ -391,6 +391,13 @@ def test_errors_say_what_to_do(config: TrainConfig, tmp_path: Path) -> None:
         train(replace(config, steps=1), TINY_DEEP, tmp_path / "run", resume=True)
 
 
+def test_a_setting_that_is_none_of_the_choices_is_told_the_choices() -> None:
+    wrong: Any = "hinge"
+    message = "loss 'hinge' is none of scaled-mse, rmse, mse, l1, log-mse"
+    with pytest.raises(TrainingError, match=f"^{message}$"):
+        TrainConfig(loss=wrong)
+
+
 def test_the_learning_rate_warms_up_stays_and_falls() -> None:
     config = TrainConfig(steps=1000, minutes=None, warm_up=10, cooldown=0.4, lr=1.0)
     rates = [config.learning_rate(step, step / 1000) for step in range(1001)]

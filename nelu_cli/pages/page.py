@@ -43,7 +43,7 @@ def render(title: str, entries: Sequence[Entry]) -> Iterator[str]:
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
         f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    shown = [(number, entry) for number, entry in enumerate(entries, 1) if entry.looks]
+    shown = [(number, entry, entry.looks) for number, entry in enumerate(entries, 1) if entry.looks]
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -61,9 +61,8 @@ def render(title: str, entries: Sequence[Entry]) -> Iterator[str]:
             "Double-click, Ctrl and the wheel, or the keys +, − and 0 zoom. "
             "The arrow keys scroll an enlarged picture.</p>\n"
         )
-    for number, entry in shown:
-        if entry.looks is not None:
-            yield from _article(number, entry, entry.looks)
+    for each in shown:
+        yield from _article(*each)
     yield f"</main>\n<script>{script}</script>\n</body>\n</html>\n"
 
 

@@ -18,9 +18,8 @@ from nelu_cli.runtime.options import Nan
 
 Holes = NDArray[np.bool_]
 
-FAR: Final = (
-    100  # ranges of nearly all values, from there to a value that is no part of the picture
-)
+FAR: Final = 100
+"""Ranges of nearly all values, from there to a value that is no part of the picture."""
 _SAMPLE: Final = 1 << 17  # values, about, by which the range is judged
 
 

@@ -102,15 +102,6 @@ class TrainConfig:
             raise TrainingError("epsilon must be above 0 and weight decay 0 or above")
         if self.validate_every < 1 or self.hold_out < 0 or self.hold_out == 1:
             raise TrainingError("validate every ≥ 1 and a hold-out of 0 or from 2 up are needed")
-        for name, choices in (
-            ("loss", Loss),
-            ("schedule", Schedule),
-            ("optimizer", OptimizerName),
-            ("precision", Precision),
-        ):
-            if getattr(self, name) not in get_args(choices):
-                known = ", ".join(get_args(choices))
-                raise TrainingError(f"{name} {getattr(self, name)!r} is none of {known}")
 
     @property
     def chosen_by(self) -> tuple[int, ...]:
@@ -143,9 +134,13 @@ def check_types(record: Any) -> None:
     """Refuse a dataclass whose fields are of other types than it declares, as a file may say."""
     kinds = get_type_hints(type(record))
     for entry in fields(record):
-        value = getattr(record, entry.name)
-        if not _fits(value, kinds[entry.name]):
-            raise TrainingError(f"{entry.name} cannot be {value!r:.80}")
+        value, kind = getattr(record, entry.name), kinds[entry.name]
+        if _fits(value, kind):
+            continue
+        if get_origin(kind) is Literal:
+            known = ", ".join(get_args(kind))
+            raise TrainingError(f"{entry.name} {value!r:.80} is none of {known}")
+        raise TrainingError(f"{entry.name} cannot be {value!r:.80}")
 
 
 def _fits(value: object, kind: Any) -> bool:
