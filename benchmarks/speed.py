@@ -39,10 +39,9 @@ from nelu_cli.networks.padding import pad_image
 from nelu_cli.runtime.allocator import keep_freed_memory
 from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import load_model
-from nelu_cli.runtime.options import Quality
-from nelu_cli.runtime.precision import Precision
 from nelu_cli.runtime.shifts import every_shift, shift_average
 from nelu_cli.runtime.tiling import choose_tile, plan_tiles, run_tiled
+from nelu_cli.words import Precision, Quality
 
 Pixels = NDArray[np.uint8]
 Run = Callable[[Pixels], object]

@@ -12,11 +12,12 @@ from skimage import data
 
 from nelu_cli import checkpoints, denoise
 from nelu_cli.evaluation import psnr
-from nelu_cli.noise import NoiseKind, add_noise
+from nelu_cli.noise import add_noise
 from nelu_cli.noise.filters import FloatImage, quantise
 from nelu_cli.runtime.choice import choose_model, noise_character
 from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
+from nelu_cli.words import NoiseKind
 
 Nelu = Callable[..., tuple[int, str, str]]
 MODELS = Models(precision="float32")

@@ -37,9 +37,10 @@ from nelu_cli.runtime import noise_level
 from nelu_cli.runtime.arrays import denoise
 from nelu_cli.runtime.models import Model, default_models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise, find_and_probe
-from nelu_cli.runtime.options import Options, Quality
+from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.passes import flip_average, passes, working_memory
 from nelu_cli.runtime.pipeline import denoise_pixels
+from nelu_cli.words import Quality
 
 DTYPES = ["u1", "i1", "u2", "i2", "u4", "i4", "f2", "f4", "f8", ">u2", ">f4"]
 CPU = torch.device("cpu")

@@ -11,7 +11,6 @@ from nelu_cli.errors import DatasetError, UsageError
 from nelu_cli.noise import (
     DRAWN,
     PHOTO,
-    NoiseKind,
     NoiseMix,
     NoisyPair,
     add_noise,
@@ -20,6 +19,7 @@ from nelu_cli.noise import (
 )
 from nelu_cli.noise.camera import camera, demosaic, draw_camera
 from nelu_cli.noise.filters import FloatImage, blur, from_ycc, jpeg_round_trip, quantise, to_ycc
+from nelu_cli.words import NoiseKind
 
 SIDE = 200
 KINDS: tuple[NoiseKind, ...] = get_args(NoiseKind)

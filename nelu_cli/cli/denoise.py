@@ -11,10 +11,10 @@ from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName, Quiet,
 from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import STDIO
+from nelu_cli.words import Nan, Precision
 
 if TYPE_CHECKING:
     from nelu_cli.runtime.models import Models
-    from nelu_cli.runtime.precision import Precision
 
 
 def denoise(
@@ -106,7 +106,7 @@ def denoise(
         ),
     ] = None,
     nan: Annotated[
-        Literal["keep", "refuse"],
+        Nan,
         typer.Option(
             help="Pixels without a value (NaN, infinity): keep leaves them as they are and cleans "
             "around them, refuse refuses the picture."
@@ -148,7 +148,7 @@ def denoise(
     ] = False,
     device: Device = "auto",
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
+        Precision,
         typer.Option(
             help="What to compute in. auto takes bfloat16 where the processor is faster in it and "
             "nobody could see it."
@@ -305,7 +305,7 @@ def _check_streams(inputs: list[str], output: str, *, dry_run: bool, json_lines:
 def _prepare(
     model: str | None,
     device: str,
-    precision: "Precision",
+    precision: Precision,
     threads: int | None,
     shifts: int | None,
 ) -> "Models":

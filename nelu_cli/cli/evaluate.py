@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from nelu_cli.cli.completion import complete_baselines, complete_models, complet
 from nelu_cli.cli.options import DataDir, Device, Threads
 from nelu_cli.cli.sizes import parse_quality
 from nelu_cli.errors import NeluError, UsageError
+from nelu_cli.words import NoiseKind, Precision, Quality
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,20 +22,6 @@ if TYPE_CHECKING:
     from nelu_cli.data.sets import ImageSet, Pair
     from nelu_cli.evaluation import Level, Method, Results
     from nelu_cli.runtime.models import Models
-    from nelu_cli.runtime.options import Quality
-
-Noise = Literal[
-    "white",
-    "poisson",
-    "speckle",
-    "uniform",
-    "spatial",
-    "camera",
-    "correlated",
-    "grain",
-    "scan",
-    "jpeg",
-]
 
 
 def evaluate(
@@ -87,7 +74,7 @@ def evaluate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Their clean counterparts, of the same names."),
     ] = None,
-    noise: Annotated[Noise, typer.Option(help="Kind of noise.")] = "white",
+    noise: Annotated[NoiseKind, typer.Option(help="Kind of noise.")] = "white",
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another draw of noise.")] = 0,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Use only the first so many images.")
@@ -136,7 +123,7 @@ def evaluate(
     threads: Threads = None,
     device: Device = "auto",
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
+        Precision,
         typer.Option(help="What models compute in; auto as nelu denoise does by default."),
     ] = "float32",
 ) -> None:
@@ -289,7 +276,7 @@ def _levels(text: str) -> tuple[float, ...]:
 
 
 def _models(
-    names: list[str] | None, models: "Models", quality: "Quality", channels: int | None
+    names: list[str] | None, models: "Models", quality: Quality, channels: int | None
 ) -> tuple[list["Method"], int | None]:
     """The models as methods, and the channels that they are evaluated with."""
     from nelu_cli.evaluation import chosen_method, model_method

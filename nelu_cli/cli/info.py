@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,7 @@ from nelu_cli.cli.sizes import parse_count
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.plan import STDIO, collect
 from nelu_cli.files.records import Record
+from nelu_cli.words import Precision
 
 if TYPE_CHECKING:
     from nelu_cli.files.inspection import Inspection
@@ -24,7 +25,7 @@ def info(
     model: ModelName = None,
     device: Device = "auto",
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
+        Precision,
         typer.Option(help="What to compute in. auto takes what is faster here."),
     ] = "auto",
     max_pixels: MaxPixels = "1G",

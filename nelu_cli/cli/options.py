@@ -1,10 +1,11 @@
 """Options that several commands have, alike in all of them."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from nelu_cli import words
 from nelu_cli.cli.completion import complete_models
 
 ModelName = Annotated[
@@ -16,7 +17,7 @@ ModelName = Annotated[
     ),
 ]
 Device = Annotated[
-    Literal["auto", "cpu", "cuda", "mps"],
+    words.Device,
     typer.Option(help="Where to compute. auto takes a graphics card if there is one."),
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Processor cores to use. Default: all.")]

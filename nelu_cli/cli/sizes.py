@@ -2,12 +2,9 @@
 
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from nelu_cli.errors import UsageError
-
-if TYPE_CHECKING:
-    from nelu_cli.runtime.options import Quality
+from nelu_cli.words import Quality
 
 
 def parse_bytes(text: str, option: str) -> int:
@@ -20,7 +17,7 @@ def parse_count(text: str, option: str) -> int:
     return _parse(text, option, 1000, "")
 
 
-def parse_quality(word: str) -> "Quality":
+def parse_quality(word: str) -> Quality:
     """``normal`` or ``best``; ``fast``, which was the same as normal, for one more version."""
     if word == "fast":
         print("nelu: note: --quality fast is the same as normal and will go", file=sys.stderr)

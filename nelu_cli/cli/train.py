@@ -5,7 +5,7 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from nelu_cli.cli.plain import plain
 from nelu_cli.cli.sizes import parse_counts, parse_range
 from nelu_cli.errors import UsageError
 from nelu_cli.stopping import stopped_by
+from nelu_cli.words import Device, Precision
 
 if TYPE_CHECKING:
     import torch
@@ -212,11 +213,11 @@ def train(
     ] = None,
     seed: Annotated[int, _run_option(help="Seed of weights, patches and noise.")] = 0,
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
+        Precision,
         _run_option(help="Of the convolutions; auto takes bfloat16 where it is faster."),
     ] = "auto",
     device: Annotated[
-        Literal["auto", "cpu", "cuda", "mps"],
+        Device,
         _run_option(
             help="Where to compute. auto takes a graphics card if there is one; cuda and mps have "
             "not been tried."

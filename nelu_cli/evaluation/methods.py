@@ -8,10 +8,10 @@ import numpy as np
 
 from nelu_cli.errors import UsageError
 from nelu_cli.evaluation.metrics import FloatImage
+from nelu_cli.words import Quality
 
 if TYPE_CHECKING:
     from nelu_cli.runtime.models import Model, Models
-    from nelu_cli.runtime.options import Quality
 
 Denoiser = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–255) -> estimate
 Smoother = Callable[[FloatImage, float], FloatImage]  # (noisy image, σ on 0–1) -> estimate
@@ -26,7 +26,7 @@ class Method:
     note: str = "blind"
 
 
-def model_method(name: str, model: "Model", *, quality: "Quality" = "normal") -> Method:
+def model_method(name: str, model: "Model", *, quality: Quality = "normal") -> Method:
     """One of our networks as a row: it is never told σ."""
     from nelu_cli.runtime.arrays import denoise
 
@@ -36,7 +36,7 @@ def model_method(name: str, model: "Model", *, quality: "Quality" = "normal") ->
     return Method(name, run)
 
 
-def chosen_method(models: "Models", *, quality: "Quality" = "normal") -> Method:
+def chosen_method(models: "Models", *, quality: Quality = "normal") -> Method:
     """What a bare ``nelu denoise`` does: the model is chosen for each picture."""
     from nelu_cli.runtime.choice import choose_model
     from nelu_cli.runtime.options import Options

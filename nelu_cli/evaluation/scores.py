@@ -21,7 +21,8 @@ from nelu_cli.data import sets as datasets
 from nelu_cli.errors import DatasetError, NeluError
 from nelu_cli.evaluation.methods import Method
 from nelu_cli.evaluation.metrics import SSIM_SIDE, FloatImage, psnr, ssim
-from nelu_cli.noise import NoiseKind, add_noise, noise_seed
+from nelu_cli.noise import add_noise, noise_seed
+from nelu_cli.words import NoiseKind
 
 NOISY = "noisy"  # the first row of every table
 Level = float | None  # σ of added noise on the 0..255 scale; None: the noise is a camera's own

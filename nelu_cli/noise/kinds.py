@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -16,19 +16,7 @@ from nelu_cli.noise.filters import (
     mean_over_noise,
     quantise,
 )
-
-NoiseKind = Literal[
-    "white",
-    "poisson",
-    "speckle",
-    "uniform",
-    "spatial",
-    "camera",
-    "correlated",
-    "grain",
-    "scan",
-    "jpeg",
-]
+from nelu_cli.words import NoiseKind
 
 
 class NoisyPair(NamedTuple):

@@ -6,7 +6,8 @@ from typing import get_args
 import numpy as np
 
 from nelu_cli.errors import UsageError
-from nelu_cli.noise.kinds import DRAWN, NoiseKind
+from nelu_cli.noise.kinds import DRAWN
+from nelu_cli.words import NoiseKind
 
 PHOTO = "camera=62,correlated=13,grain=5,scan=3,jpeg=5,white=12"
 """What photographs and scans hold; "photo" stands for it."""

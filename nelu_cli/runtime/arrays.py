@@ -19,9 +19,10 @@ from nelu_cli.runtime.choice import choose_model
 from nelu_cli.runtime.layout import Layout, usual_axes
 from nelu_cli.runtime.lazy import axes_of, denoise_lazily, is_labelled, is_lazy, middle_of
 from nelu_cli.runtime.models import Model, Models, default_models
-from nelu_cli.runtime.options import DEFAULT_MEMORY, Nan, Options, Quality
+from nelu_cli.runtime.options import DEFAULT_MEMORY, Options
 from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress
+from nelu_cli.words import Nan, Quality
 
 if TYPE_CHECKING:
     from dask.array import Array as DaskArray

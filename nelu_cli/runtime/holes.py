@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nelu_cli.errors import ImageError
 from nelu_cli.images import to_dtype
-from nelu_cli.runtime.options import Nan
+from nelu_cli.words import Nan
 
 Holes = NDArray[np.bool_]
 

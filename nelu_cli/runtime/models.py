@@ -12,8 +12,9 @@ from nelu_cli import checkpoints
 from nelu_cli.errors import CheckpointError, UsageError
 from nelu_cli.networks import Network
 from nelu_cli.runtime.device import find_device
-from nelu_cli.runtime.precision import Format, Precision, choose_precision, needs_float32
+from nelu_cli.runtime.precision import Format, choose_precision, needs_float32
 from nelu_cli.runtime.shifts import ShiftAveraged
+from nelu_cli.words import Precision
 
 PREFERRED: Final = {1: ("deep-gray",), 3: ("deep-color", "deep-gray")}  # by picture channels
 

@@ -1,14 +1,12 @@
 """How pixels are denoised: what a person can choose, checked once."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 from nelu_cli.errors import UsageError
+from nelu_cli.words import Nan, Quality
 
 DEFAULT_MEMORY: Final = 1 << 30  # bytes: about 30 Mpx of colour in one tile
-
-Quality = Literal["normal", "best"]
-Nan = Literal["keep", "refuse"]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from nelu_cli.networks import Memory, Network
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.networks.symmetry import ORIENTATIONS, turned
 from nelu_cli.runtime.models import Model
-from nelu_cli.runtime.options import Quality
+from nelu_cli.words import Quality
 
 FLOAT = 4  # bytes of a pixel in work
 

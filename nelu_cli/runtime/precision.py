@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 from nelu_cli.atomic import write_whole
 from nelu_cli.errors import UsageError
+from nelu_cli.words import Precision as Precision
 
 Format = Literal["float32", "bfloat16"]
-Precision = Literal["auto", "float32", "bfloat16"]
 
 WORTH_IT: Final = 1.2  # times as fast as float32, so that bfloat16 is chosen
 VISIBLE: Final = 1 / 128  # noise, as a part of the picture's range, below which it could be seen
