@@ -65,6 +65,13 @@ def denoise_file(
     models = default_models() if model is None else Models(model)
     job = Job(Path(source), Path(target), None if noise_map is None else Path(noise_map))
     sweep(Path(target).parent)
+    return do_job(job, settings, models, progress)
+
+
+def do_job(
+    job: Job, settings: Settings, models: Models, progress: TileProgress | None = None
+) -> Record:
+    """Read, clean and write one file."""
     loaded = load_file(job, settings)
     if isinstance(loaded, Record):
         return loaded
@@ -124,10 +131,10 @@ def clean_file(
 ) -> Cleaned | Record:
     """Take the noise out; a record if this is a dry run."""
     start = time.perf_counter()
-    job, options = loaded.job, settings.options
-    header = loaded.record.header
+    job, options, header = loaded.job, settings.options, loaded.record.header
+    mapped = job.noise_map is not None
+    record = replace(loaded.record, quality=options.quality, strength=options.strength)
     if loaded.picture is None and header and _is_streamed(header, loaded.format, settings):
-        record = replace(loaded.record, quality=options.quality, strength=options.strength)
 
         def choose(picture: Picture) -> Model:
             check_fits(picture, loaded.format, job.target_name, settings)
@@ -136,18 +143,15 @@ def clean_file(
         if settings.dry_run:
             return _plan_stack(loaded, record, settings, choose)
         with _named(job):
-            return denoise_stack(
-                job, loaded.source, loaded.format, record, settings, choose, progress
-            )
+            return denoise_stack(loaded, record, settings, choose, progress)
     with _named(job):
         picture = loaded.picture or _read(loaded.source, settings)
         check_fits(picture, loaded.format, job.target_name, settings)
-        record = replace(loaded.record, quality=options.quality, strength=options.strength)
+        busy = mapped or not options.idle
+        if busy and _develops_first(picture, models):
+            picture = developed(picture, loaded.format, settings.colour)
         done = Denoised(picture.pixels)
-        if not options.idle or job.noise_map is not None:
-            if _develops_first(picture, models):
-                picture = developed(picture, loaded.format, settings.colour)
-                done = Denoised(picture.pixels)
+        if busy:
             choice = choose_model(picture.pixels, models)
             model = choice.model
             record = replace(
@@ -155,15 +159,10 @@ def clean_file(
             )
             try:
                 if settings.dry_run:
-                    mapped = job.noise_map is not None
                     notes = prepare(picture.pixels, model, options, noise_map=mapped).notes
                     return replace(record, notes=(*picture.notes, *notes))
                 done = denoise_pixels(
-                    picture.pixels,
-                    model,
-                    options,
-                    noise_map=job.noise_map is not None,
-                    progress=progress,
+                    picture.pixels, model, options, noise_map=mapped, progress=progress
                 )
                 if done.noise_map is not None:
                     level = float(np.nanmedian(done.noise_map))

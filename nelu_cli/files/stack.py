@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,6 @@ from nelu_cli import images
 from nelu_cli.errors import ImageError, NeluError
 from nelu_cli.files.noise_map import draw_noise_map
 from nelu_cli.files.output import as_asked, write_bytes
-from nelu_cli.files.plan import Job
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.images import FORMATS, Header, Picture
@@ -21,6 +20,9 @@ from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.pipeline import denoise_pixels
 from nelu_cli.runtime.tiling import TileProgress, progress_of_page
+
+if TYPE_CHECKING:
+    from nelu_cli.files.job import Loaded
 
 
 def can_stream(header: Header, format: str) -> bool:
@@ -31,9 +33,7 @@ def can_stream(header: Header, format: str) -> bool:
 
 
 def denoise_stack(
-    job: Job,
-    source: bytes | Path,
-    format: str,
+    loaded: "Loaded",
     record: Record,
     settings: Settings,
     choose: Callable[[Picture], Model],
@@ -45,7 +45,7 @@ def denoise_stack(
     the middle. A noise map is the root of the mean square of the maps of all.
     """
     start = time.perf_counter()
-    options = settings.options
+    job, options = loaded.job, settings.options
     target = sys.stdout.buffer if job.target is None else job.target
     header = record.header
     assert header is not None
@@ -56,11 +56,11 @@ def denoise_stack(
     notes: dict[str, None] = {}  # each once, in order
     with (
         images.open_pages(
-            source, max_pixels=settings.max_pixels, salvage=settings.salvage
+            loaded.source, max_pixels=settings.max_pixels, salvage=settings.salvage
         ) as pages,
         images.write_pages(
             target,
-            format=format,
+            format=loaded.format,
             strip=settings.strip,
             allow_depth_loss=settings.allow_depth_loss,
             overwrite=settings.force,
