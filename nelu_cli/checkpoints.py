@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Header:
+class Description:
     """What a file says of itself, without its tensors."""
 
     name: str
@@ -85,10 +85,10 @@ def save(path: Path, tensors: Mapping[str, Tensor], config: Config, record: Trai
 
 def load(name_or_path: str | Path) -> Checkpoint:
     """Build the network that a file describes and fill in its weights."""
-    header = read_header(name_or_path)
-    path = header.path
+    described = read_description(name_or_path)
+    path = described.path
     with torch.device("meta"):  # shapes only, until the file is known to fit
-        network = build(header.config)
+        network = build(described.config)
     tensors = network.upgrade(safetensors.torch.load_file(path))
     expected = network.state_dict()
     if missing := sorted(expected.keys() - tensors.keys()):
@@ -103,14 +103,14 @@ def load(name_or_path: str | Path) -> Checkpoint:
     network.load_state_dict(tensors, assign=True)  # in the memory layout of the file
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     network.requires_grad_(False)
-    return Checkpoint(header.name, path, network.eval(), header.record)
+    return Checkpoint(described.name, path, network.eval(), described.record)
 
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
-def read_header(name_or_path: str | Path) -> Header:
+def read_description(name_or_path: str | Path) -> Description:
     """Read and check what a weights file says of itself."""
     path = resolve(name_or_path)
     try:
@@ -122,7 +122,7 @@ def read_header(name_or_path: str | Path) -> Header:
     if "nelu" not in metadata:
         raise CheckpointError(f"{path}: a safetensors file, but not one of nelu's")
     config, record = _parse(path, metadata["nelu"])
-    return Header(path.stem, path, config, record, sum(map(math.prod, shapes)))
+    return Description(path.stem, path, config, record, sum(map(math.prod, shapes)))
 
 
 def _parse(path: Path, text: str) -> tuple[Config, TrainingRecord]:

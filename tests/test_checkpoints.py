@@ -90,7 +90,7 @@ def test_loading_leaves_the_random_numbers_alone(path: Path) -> None:
 
 
 def test_the_header_is_read_without_the_tensors(path: Path) -> None:
-    header = checkpoints.read_header(path)
+    header = checkpoints.read_description(path)
     assert (header.name, header.config, header.record) == ("model", CONFIGS[0], RECORD)
     assert header.parameters == sum(p.numel() for p in build(CONFIGS[0]).parameters())
 

@@ -108,7 +108,7 @@ def test_a_foreign_network_is_trained_listed_and_used(
     status, _, err = nelu("train", "--network", "blur", "--out", out, *settings)
     assert status == 0, err
     weights = out / "best.safetensors"
-    header = checkpoints.read_header(weights)
+    header = checkpoints.read_description(weights)
     assert (header.config.family, header.record.sigma) == ("blur", "25")
     status, text, _ = nelu("models", weights)
     assert status == 0

@@ -12,7 +12,7 @@ from nelu_cli.cli.plain import plain
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nelu_cli.checkpoints import Header
+    from nelu_cli.checkpoints import Description
 
 
 def models(
@@ -32,34 +32,34 @@ def models(
     from nelu_cli import checkpoints
     from nelu_cli.cli.reporting import stdout_console
 
-    headers = [
-        checkpoints.read_header(each) for each in ([name] if name else checkpoints.bundled())
+    all_weights = [
+        checkpoints.read_description(each) for each in ([name] if name else checkpoints.bundled())
     ]
     if as_json:
-        described = [_everything(header) for header in headers]
+        described = [_everything(weights) for weights in all_weights]
         typer.echo(json.dumps(described[0] if name else described, indent=2))
         return
     console = stdout_console()
     if name:
         table = Table(box=None, pad_edge=False, show_header=False)
-        for title, value in (_summary(headers[0]) | _origin(headers[0])).items():
+        for title, value in (_summary(all_weights[0]) | _origin(all_weights[0])).items():
             table.add_row(title, plain(value))
         console.print(table)
         return
-    one_level = [header for header in headers if _knows_one_level(header)]
+    one_level = [weights for weights in all_weights if _knows_one_level(weights)]
     for title, group in (
-        ("For any picture:", [header for header in headers if header not in one_level]),
+        ("For any picture:", [weights for weights in all_weights if weights not in one_level]),
         ("Trained at one noise level, for comparisons with the paper only:", one_level),
     ):
         if group:
-            for part in (title, "", _table([_summary(header) for header in group]), ""):
+            for part in (title, "", _table([_summary(weights) for weights in group]), ""):
                 console.print(part)
-    if not headers:
+    if not all_weights:
         console.print("No models are bundled.")
 
 
-def _knows_one_level(header: "Header") -> bool:
-    return header.record.noise == "white" and header.record.sigma.replace(".", "").isdigit()
+def _knows_one_level(weights: "Description") -> bool:
+    return weights.record.noise == "white" and weights.record.sigma.replace(".", "").isdigit()
 
 
 def _table(rows: list[dict[str, str]]) -> "Table":
@@ -74,25 +74,25 @@ def _table(rows: list[dict[str, str]]) -> "Table":
     return table
 
 
-def _summary(header: "Header") -> dict[str, str]:
-    record = header.record
+def _summary(weights: "Description") -> dict[str, str]:
+    record = weights.record
     measured = " ".join(f"{sigma}: {psnr:.2f}" for sigma, psnr in record.validation.items())
     return {
-        "model": header.name,
-        "MB": f"{header.path.stat().st_size / 1e6:.1f}",
-        "weights": f"{header.parameters:,}",
-        "channels": str(header.config.channels),
+        "model": weights.name,
+        "MB": f"{weights.path.stat().st_size / 1e6:.1f}",
+        "weights": f"{weights.parameters:,}",
+        "channels": str(weights.config.channels),
         "trained on": ", ".join(dict.fromkeys(record.data)),
         "noise": f"σ {record.sigma}" if record.noise == "white" else record.noise,
         "PSNR in dB": f"{measured} ({record.validated_on})" if measured else "",
     }
 
 
-def _origin(header: "Header") -> dict[str, str]:
-    record = header.record
+def _origin(weights: "Description") -> dict[str, str]:
+    record = weights.record
     rows = {
-        "file": str(header.path),
-        "network": header.config.family,
+        "file": str(weights.path),
+        "network": weights.config.family,
         "training": f"{record.steps:,} steps, {record.hours:g} hours, seed {record.seed}",
         "chosen by": ", ".join(f"σ = {sigma}" for sigma in record.chosen_by),
         "note": record.note,
@@ -102,17 +102,17 @@ def _origin(header: "Header") -> dict[str, str]:
     return {title: text for title, text in rows.items() if text}
 
 
-def _everything(header: "Header") -> dict[str, Any]:
+def _everything(weights: "Description") -> dict[str, Any]:
     from nelu_cli import checkpoints
 
-    network = checkpoints.load(header.path).network
+    network = checkpoints.load(weights.path).network
     return {
-        "name": header.name,
-        "file": str(header.path),
-        "bytes": header.path.stat().st_size,
-        "parameters": header.parameters,
-        "network": header.config.family,
-        "config": asdict(header.config),
-        "record": asdict(header.record),
+        "name": weights.name,
+        "file": str(weights.path),
+        "bytes": weights.path.stat().st_size,
+        "parameters": weights.parameters,
+        "network": weights.config.family,
+        "config": asdict(weights.config),
+        "record": asdict(weights.record),
         **network.facts(),
     }

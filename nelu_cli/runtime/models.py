@@ -116,7 +116,7 @@ def preferred_model(channels: int) -> str:
         if name in bundled:
             return name
     for name in bundled:
-        if checkpoints.read_header(name).config.channels in (1, channels):
+        if checkpoints.read_description(name).config.channels in (1, channels):
             return name
     kind = "colour" if channels == 3 else "grey"
     raise CheckpointError(f"no weights are bundled for {kind} pictures; name a file of weights")

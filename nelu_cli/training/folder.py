@@ -70,7 +70,7 @@ def begun_with(out: Path) -> str:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         return str(json.loads((out / CONFIG).read_bytes())["command"])
     with contextlib.suppress(CheckpointError):  # of a run of older versions
-        return checkpoints.read_header(out / "last.safetensors").record.command
+        return checkpoints.read_description(out / "last.safetensors").record.command
     return ""
 
 
