@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
 from nelu_cli import images
+from nelu_cli.errors import ImageError
 from nelu_cli.files.formats import PICTURES
 from nelu_cli.images import Picture, Source, exif
 from nelu_cli.images.convert import developed
 from nelu_cli.raw.anscombe import SensorNoise, destabilise, stabilise
 from nelu_cli.raw.colour import SPACES, Colour, profile
+from nelu_cli.raw.dng import colour_tags, write_dng
 from nelu_cli.raw.formats import CAMERA
 from nelu_cli.raw.mosaic import _box_mean
 from nelu_cli.raw.noise_model import estimate_sensor_noise
@@ -112,6 +115,27 @@ def test_a_dng_says_to_libraw_what_it_was_made_of() -> None:
         assert raw.black_level_per_channel == [512] * 4
         assert raw.white_level == 16383
         assert raw.camera_whitebalance[:3] == pytest.approx([2, 1, 1.5], rel=1e-3)
+
+
+def test_the_limit_of_pixels_counts_the_borders_of_a_sensor() -> None:
+    """LibRaw makes room for all of it, however little the file says is the picture."""
+    colours = colour_tags(np.eye(3), [1, 1, 1], "Synthetic camera", "<").entries
+    area = exif.Entry(50829, 4, 4, struct.pack("<4I", 20, 30, 84, 126))  # top, left, bottom, right
+    stream = io.BytesIO()
+    write_dng(
+        stream,
+        np.full((160, 224), 900, np.uint16),
+        cell=(0, 1, 1, 2),
+        black=[0] * 4,
+        white=4095,
+        orientation=1,
+        tags=exif.Directory((*colours, area)),
+        order="<",
+    )
+    header = images.probe(stream.getvalue(), max_pixels=160 * 224)
+    assert (header.height, header.width) == (64, 96)
+    with pytest.raises(ImageError, match="35,840 pixels, of which 96 x 64 are shown, exceed"):
+        images.probe(stream.getvalue(), max_pixels=160 * 224 - 1)
 
 
 def test_a_clean_mosaic_is_developed_to_the_picture_it_was_made_from() -> None:

@@ -29,7 +29,8 @@ def probe(source: Source) -> Header:
         width, height = sizes.width, sizes.height
         if sizes.flip in (5, 6):
             width, height = height, width
-        return Header(_format(source), width, height, 3, np.dtype(np.uint16))
+        coded = sizes.raw_width * sizes.raw_height  # with the borders, which may be wide
+        return Header(_format(source), width, height, 3, np.dtype(np.uint16), coded=coded)
 
 
 def read(source: Source) -> Picture:
