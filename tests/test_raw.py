@@ -399,6 +399,50 @@ def test_a_damaged_file_is_one_line(nelu: Nelu, tmp_path: Path) -> None:
     assert err == f"nelu: {other}: LibRaw does not know this kind of RAW file\n"
 
 
+def test_what_libraw_says_of_a_file_is_words(nelu: Nelu, tmp_path: Path) -> None:
+    source = tmp_path / "in.dng"
+    source.write_bytes(make_dng(scene())[:-20_000])
+    status, _, err = nelu("denoise", source, tmp_path / "out.tif", "-q")
+    assert status == 1
+    assert err == f"nelu: {source}: damaged DNG file (Input/output error)\n"
+
+
+def test_rows_that_are_missing_are_not_taken_for_darkness(nelu: Nelu, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.dng", tmp_path / "out.tif"
+    content = make_dng(scene())
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        (start,), (count,) = file.pages.first.dataoffsets, file.pages.first.databytecounts
+        rows = file.pages.first.shape[0]
+    kept = content[: start + count // 2]
+    source.write_bytes(kept + bytes(start + count - len(kept)) + content[start + count :])
+    status, _, err = nelu("denoise", source, target, "-q")
+    assert status == 1
+    assert err == f"nelu: {source}: damaged DNG file (truncated: its last rows are missing)\n"
+    status, _, err = nelu("denoise", source, target, "--salvage")
+    assert status == 0
+    assert f"truncated: {rows // 2} of {rows} rows are missing" in err
+    source.write_bytes(content[:start] + bytes(count) + content[start + count :])
+    status, _, err = nelu("denoise", source, target, "--salvage", "-f", "-q")
+    assert status == 1
+    assert err == f"nelu: {source}: damaged DNG file (truncated: it has no values)\n"
+
+
+def test_files_without_a_signature_are_known_by_their_size(nelu: Nelu, tmp_path: Path) -> None:
+    """A Kodak C330 writes nothing but values."""
+    source = tmp_path / "in.raw"
+    source.write_bytes(np.random.default_rng(0).integers(60, 90, 2_247_168, np.uint8).tobytes())
+    status, out, err = nelu("denoise", source, tmp_path / "out.tif", "--dry-run")
+    assert (status, out) == (0, "")
+    assert "1216×912 RGB uint16" in err
+    other = tmp_path / "other.raw"
+    other.write_bytes(bytes(range(256)) * 10)
+    status, _, err = nelu("denoise", other, tmp_path / "out.tif", "-q")
+    assert status == 1
+    assert err.startswith(f"nelu: {other}: not a picture in a format that can be read")
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(other, "PNG")
+    assert nelu("denoise", other, tmp_path / "out.png", "-q")[0] == 0
+
+
 REAL = Path(os.environ.get("NELU_RAW", "raw-samples"))
 
 

@@ -24,11 +24,17 @@ def register_raw() -> None:
 
 
 def _is_camera(source: Source) -> bool:
-    """By the first bytes; those whose files start as any TIFF does are known by their names."""
+    """By the first bytes; those whose files start as any TIFF does are known by their names.
+
+    Some cameras wrote nothing but values, under a name that others use for other things: of these
+    LibRaw knows the size. In folders they are left out.
+    """
     start = source.start
     if start.startswith(_SIGNATURES) or start[8:10] == b"CR" or start[4:12] == b"ftypcrx ":
         return True
     name = source.path.suffix.lower() if source.path is not None else ""
+    if name == ".raw":
+        return libraw.knows(source)
     return start.startswith(_TIFF) and name in EXTENSIONS
 
 

@@ -1,7 +1,10 @@
 """RAW files through LibRaw (the optional package rawpy)."""
 
+import contextlib
 import io
 import struct
+from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, BinaryIO, Literal
 
@@ -15,11 +18,20 @@ from nelu_cli.raw.colour import SPACES, colour_named, profile
 from nelu_cli.raw.dng import CAMERA_TAGS, COLOUR_TAGS, MAKER_NOTE, colour_tags, is_dng
 from nelu_cli.raw.mosaic import Mosaic
 
-__all__ = ["develop", "probe", "read"]
+__all__ = ["develop", "knows", "probe", "read"]
 
 _ORIENTATIONS = {0: 1, 3: 3, 5: 8, 6: 6}  # EXIF's by LibRaw's
 _TIFF_LIKE = (b"II*\0", b"MM\0*", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
 Tags = tuple[exif.Directory, Literal["<", ">"]]  # with their byte order
+
+
+def knows(source: Source) -> bool:
+    """Whether LibRaw takes this for a RAW file, which it also tells by no more than a size."""
+    try:
+        with _opened(source):
+            return True
+    except (Refusal, ValueError):
+        return False
 
 
 def probe(source: Source) -> Header:
@@ -36,8 +48,10 @@ def probe(source: Source) -> Header:
 def read(source: Source) -> Picture:
     """The mosaic as four planes with white noise; of other sensors, the developed picture."""
     with _opened(source) as raw:
+        notes = _missing(source, raw)
         if not _is_bayer(raw):
-            return _developed(raw, deep=True, colour="srgb", camera=_camera(source, raw))
+            picture = _developed(raw, deep=True, colour="srgb", camera=_camera(source, raw))
+            return replace(picture, notes=notes)
         colours = raw.raw_colors_visible[:2, :2].ravel()
         black = raw.black_level_per_channel
         directory, order = _camera(source, raw)
@@ -51,7 +65,24 @@ def read(source: Source) -> Picture:
             order=order,
             developer=develop,
         )
-    return mosaic.picture(_format(source))
+    return replace(mosaic.picture(_format(source)), notes=notes)
+
+
+def _missing(source: Source, raw: Any) -> tuple[str, ...]:
+    """A note of the rows that a file is too short for, which LibRaw leaves 0 without a word.
+
+    A sensor has noise, around a black level of its own: no row of it is 0 throughout.
+    """
+    values = raw.raw_image_visible
+    empty = ~values.reshape(len(values), -1).any(axis=1)
+    if empty.all():
+        raise ValueError("truncated: it has no values")
+    lost = int(np.argmin(empty[::-1]))
+    if lost == 0 or min(raw.black_level_per_channel[:3]) == 0:  # then darkness may be 0
+        return ()
+    if not source.salvage:
+        raise ValueError("truncated: its last rows are missing")
+    return (f"truncated: {lost} of {len(values)} rows are missing",)
 
 
 def develop(content: bytes, deep: bool, colour: str) -> Picture:
@@ -143,15 +174,19 @@ def _format(source: Source) -> str:
     return "DNG" if is_dng(source.start, source.stream) else "RAW"
 
 
-def _opened(source: Source) -> Any:
-    """The file, opened by LibRaw."""
+@contextlib.contextmanager
+def _opened(source: Source) -> Iterator[Any]:
+    """The file, opened by LibRaw; what it finds wrong, then or later, is said in words."""
     rawpy = _rawpy()
     try:
-        if source.path is not None:
-            return rawpy.imread(str(source.path))
-        return rawpy.imread(io.BytesIO(source.whole()))
+        name = io.BytesIO(source.whole()) if source.path is None else str(source.path)
+        with rawpy.imread(name) as raw:
+            yield raw
     except rawpy.LibRawFileUnsupportedError:
         raise Refusal("LibRaw does not know this kind of RAW file") from None
+    except rawpy.LibRawError as error:  # whose text may be bytes
+        (text,) = error.args or ("",)
+        raise ValueError(text.decode() if isinstance(text, bytes) else str(text)) from error
 
 
 def _rawpy() -> ModuleType:
