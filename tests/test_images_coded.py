@@ -316,3 +316,13 @@ def test_the_limit_counts_a_tile_larger_than_the_picture() -> None:
     assert probe(data, max_pixels=512).coded == 512
     with pytest.raises(ImageError, match="512 pixels, of which 8 x 8 are shown, exceed the limit"):
         probe(data, max_pixels=511)
+
+
+def test_a_webp_that_pillow_finds_too_large_is_not_called_damaged() -> None:
+    stream = io.BytesIO()
+    Image.fromarray(ramp(8, 8)).save(stream, "WEBP", lossless=True)
+    file = bytearray(stream.getvalue())
+    at = file.index(b"VP8L") + 9  # 14 bits each for width − 1 and height − 1
+    file[at : at + 4] = (0xFFFFFFF | file[at + 3] >> 4 << 28).to_bytes(4, "little")
+    with pytest.raises(ImageError, match="Pillow opens no WebP file as large as this; convert"):
+        probe(bytes(file))

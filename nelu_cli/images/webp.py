@@ -6,14 +6,17 @@ from PIL import Image, WebPImagePlugin
 
 from nelu_cli.images import pillow
 from nelu_cli.images.format import Format, Source
-from nelu_cli.images.picture import Picture
+from nelu_cli.images.picture import Picture, Refusal
 
 __all__ = ["FORMAT"]
 
 
 def _open(source: Source) -> Image.Image:
     source.stream.seek(0)
-    return WebPImagePlugin.WebPImageFile(source.stream)
+    try:
+        return WebPImagePlugin.WebPImageFile(source.stream)
+    except Image.DecompressionBombError:
+        raise Refusal("Pillow opens no WebP file as large as this; convert it to TIFF") from None
 
 
 def _read(source: Source) -> Picture:
