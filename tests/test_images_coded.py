@@ -130,6 +130,14 @@ def test_avif_of_any_size_holds_what_it_claims(size: tuple[int, int]) -> None:
         assert (header.height, header.width, header.coded) == (*size, size[0] * size[1])
 
 
+def test_an_avif_that_is_to_be_cropped_is_kept_whole_with_a_word() -> None:
+    own, data = coded(avif(40, 56), b"av01")
+    crop = box(b"clap", struct.pack(">8I", 16, 1, 8, 1, 0, 1, 0, 1))
+    picture = read(container(b"avif", [(b"av01", [*own, ispe(56, 40), crop], data)]))
+    assert picture.pixels.shape == (40, 56, 3)
+    assert picture.notes == ("the crop that viewers show is not applied: the whole is kept",)
+
+
 def test_the_size_of_a_track_is_checked() -> None:
     """As an animation says it a second time, and the decoder uses that one."""
     data = avif(frames=2)

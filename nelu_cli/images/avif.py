@@ -64,6 +64,8 @@ def _read(source: Source) -> Picture:
         picture = Picture(*split_alpha(samples), "AVIF", metadata)
     else:
         picture = pillow.picture(image, "AVIF", metadata)
+    if b"clap" in source.whole()[:_START]:
+        picture = picture.noted("the crop that viewers show is not applied: the whole is kept")
     return replace(picture, pixels=picture.pixels[..., :1]) if grey else picture
 
 
