@@ -8,6 +8,7 @@ from typing import Literal
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Quality = Literal["normal", "best"]
+Colour = Literal["srgb", "p3", "adobe", "linear"]
 Nan = Literal["keep", "refuse"]
 NoiseKind = Literal[
     "white",

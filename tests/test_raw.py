@@ -21,12 +21,13 @@ from nelu_cli.files.formats import PICTURES
 from nelu_cli.images import Picture, Source, exif
 from nelu_cli.images.convert import developed
 from nelu_cli.raw.anscombe import SensorNoise, destabilise, stabilise
-from nelu_cli.raw.colour import SPACES, Colour, profile
-from nelu_cli.raw.dng import colour_tags, write_dng
+from nelu_cli.raw.colour import SPACES, profile
+from nelu_cli.raw.dng import Sensor, colour_tags, write_dng
 from nelu_cli.raw.formats import CAMERA
 from nelu_cli.raw.mosaic import _box_mean
 from nelu_cli.raw.noise_model import estimate_sensor_noise
 from nelu_cli.raw.synthetic import Camera, make_dng
+from nelu_cli.words import Colour
 
 Nelu = Callable[..., tuple[int, str, str]]
 Pixels = NDArray[np.uint8]
@@ -122,16 +123,9 @@ def test_the_limit_of_pixels_counts_the_borders_of_a_sensor() -> None:
     colours = colour_tags(np.eye(3), [1, 1, 1], "Synthetic camera", "<").entries
     area = exif.Entry(50829, 4, 4, struct.pack("<4I", 20, 30, 84, 126))  # top, left, bottom, right
     stream = io.BytesIO()
-    write_dng(
-        stream,
-        np.full((160, 224), 900, np.uint16),
-        cell=(0, 1, 1, 2),
-        black=[0] * 4,
-        white=4095,
-        orientation=1,
-        tags=exif.Directory((*colours, area)),
-        order="<",
-    )
+    tags = exif.Directory((*colours, area))
+    sensor = Sensor((0, 1, 1, 2), (0,) * 4, 4095, orientation=1, tags=tags, order="<")
+    write_dng(stream, np.full((160, 224), 900, np.uint16), sensor)
     header = images.probe(stream.getvalue(), max_pixels=160 * 224)
     assert (header.height, header.width) == (64, 96)
     with pytest.raises(ImageError, match="35,840 pixels, of which 96 x 64 are shown, exceed"):

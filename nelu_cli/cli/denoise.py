@@ -11,7 +11,7 @@ from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName, Quiet,
 from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import STDIO
-from nelu_cli.words import Nan, Precision
+from nelu_cli.words import Colour, Nan, Precision
 
 if TYPE_CHECKING:
     from nelu_cli.runtime.models import Models
@@ -94,7 +94,7 @@ def denoise(
         ),
     ] = None,
     color: Annotated[
-        Literal["srgb", "p3", "adobe", "linear"],
+        Colour,
         typer.Option(help="The colour space that RAW files are developed to."),
     ] = "srgb",
     dtype: Annotated[

@@ -2,16 +2,15 @@
 
 import struct
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli.errors import UsageError
+from nelu_cli.words import Colour
 
 __all__ = ["SPACES", "Colour", "ColourSpace", "colour_named", "profile"]
-
-Colour = Literal["srgb", "p3", "adobe", "linear"]
 
 _D50, _D65 = (0.9642, 1.0, 0.8249), (0.95047, 1.0, 1.08883)
 _BRADFORD = np.array(
@@ -75,24 +74,12 @@ def profile(space: ColourSpace) -> bytes:
             places[data] = start + len(body)
             body += data + b"\0" * (-len(data) % 4)
         table += tag + struct.pack(">II", places[data], len(data))
+    kind = (b"mntr", b"RGB ", b"XYZ ")
+    date = (2026, 1, 1, 0, 0, 0)
     header = struct.pack(
-        ">I4sI4s4s4s12s4s4sIIIQI",
-        start + len(body),
-        b"\0" * 4,
-        0x04300000,
-        b"mntr",
-        b"RGB ",
-        b"XYZ ",
-        struct.pack(">6H", 2026, 1, 1, 0, 0, 0),
-        b"acsp",
-        b"\0" * 4,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ) + b"".join(struct.pack(">i", round(value * 65536)) for value in _D50)
-    return header + b"\0" * (128 - len(header)) + table + body
+        ">I4xI4s4s4s6H4s28x", start + len(body), 0x04300000, *kind, *date, b"acsp"
+    ) + b"".join(map(_fixed, _D50))
+    return header.ljust(128, b"\0") + table + body
 
 
 def _to_d50(primaries: tuple[tuple[float, float], ...]) -> NDArray[np.float64]:

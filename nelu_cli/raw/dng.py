@@ -3,6 +3,7 @@
 import io
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 import numpy as np
@@ -28,6 +29,27 @@ CAMERA_TAGS = exif.MAIN_TAGS - {exif.ORIENTATION, 305}  # 305: the software, whi
 _TYPES = {"B": 1, "H": 3}
 _RATIONAL, _SIGNED_RATIONAL = 5, 10
 _DENOMINATOR = 1_000_000
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """What a mosaic's values mean.
+
+    Attributes:
+        cell: the colours of the 2×2 cell at the upper left, row by row: 0 red, 1 green, 2 blue.
+        black: the value of darkness at each place of that cell.
+        white: the value at which the sensor is full.
+        orientation: as in EXIF, 1 to 8.
+        tags: of colour, camera and lens, as a DNG has them, with EXIF and GPS as children.
+        order: the byte order of these tags.
+    """
+
+    cell: tuple[int, ...]
+    black: tuple[float, ...]
+    white: float
+    orientation: int
+    tags: exif.Directory
+    order: Literal["<", ">"]
 
 
 def is_dng(start: bytes, stream: BinaryIO) -> bool:
@@ -76,41 +98,23 @@ def colour_tags(
     )
 
 
-def write_dng(
-    stream: BinaryIO,
-    values: NDArray[np.uint16],
-    *,
-    cell: Sequence[int],
-    black: Sequence[float],
-    white: float,
-    orientation: int,
-    tags: exif.Directory,
-    order: Literal["<", ">"],
-) -> None:
-    """Write a mosaic, (H, W), uncompressed and without a preview.
-
-    Args:
-        cell: the colours of the 2×2 cell at the upper left, row by row: 0 red, 1 green, 2 blue.
-        black: the value of darkness at each place of that cell.
-        white: the value at which the sensor is full.
-        tags: of colour, camera and lens, with EXIF and GPS as children.
-        order: the byte order of these tags, and of the file.
-        orientation: as in EXIF, 1 to 8.
-    """
+def write_dng(stream: BinaryIO, values: NDArray[np.uint16], sensor: Sensor) -> None:
+    """Write a mosaic, (H, W), uncompressed and without a preview."""
+    order = sensor.order
     own = (
         exif.Entry(DNG_VERSION, 1, 4, bytes((1, 4, 0, 0))),
         exif.Entry(DNG_VERSION + 1, 1, 4, bytes((1, 1, 0, 0))),  # readable since 1.1
         entry(CFA_DIMENSION, "H", (2, 2), order),
-        exif.Entry(CFA_PATTERN, 1, 4, bytes(cell)),
+        exif.Entry(CFA_PATTERN, 1, 4, bytes(sensor.cell)),
         exif.Entry(CFA_PLANES, 1, 3, bytes((0, 1, 2))),
         entry(CFA_LAYOUT, "H", (1,), order),
         entry(BLACK_DIMENSION, "H", (2, 2), order),
-        entry(BLACK, _RATIONAL, black, order),
-        entry(WHITE, "H", (min(round(white), 65535),), order),
-        entry(exif.ORIENTATION, "H", (orientation,), order),
+        entry(BLACK, _RATIONAL, sensor.black, order),
+        entry(WHITE, "H", (min(round(sensor.white), 65535),), order),
+        entry(exif.ORIENTATION, "H", (sensor.orientation,), order),
     )
     codes = {tag.code for tag in own}
-    kept = tags.without(codes)
+    kept = sensor.tags.without(codes)
     children = tuple((code, child.without({MAKER_NOTE})) for code, child in kept.children)
     whole = exif.Directory((*own, *kept.entries), children)
     content = io.BytesIO()

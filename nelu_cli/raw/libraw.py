@@ -15,7 +15,7 @@ from nelu_cli.images import Header, Metadata, Picture, exif
 from nelu_cli.images.format import Source
 from nelu_cli.images.picture import Refusal
 from nelu_cli.raw.colour import SPACES, colour_named, profile
-from nelu_cli.raw.dng import CAMERA_TAGS, COLOUR_TAGS, MAKER_NOTE, colour_tags, is_dng
+from nelu_cli.raw.dng import CAMERA_TAGS, COLOUR_TAGS, MAKER_NOTE, Sensor, colour_tags, is_dng
 from nelu_cli.raw.mosaic import Mosaic
 
 __all__ = ["develop", "knows", "probe", "read"]
@@ -55,17 +55,16 @@ def read(source: Source) -> Picture:
         colours = raw.raw_colors_visible[:2, :2].ravel()
         black = raw.black_level_per_channel
         directory, order = _camera(source, raw)
-        mosaic = Mosaic(
-            values=raw.raw_image_visible.copy(),
-            cell=tuple(1 if colour == 3 else int(colour) for colour in colours),  # type: ignore[arg-type]
-            black=tuple(float(black[colour]) for colour in colours),  # type: ignore[arg-type]
+        sensor = Sensor(
+            cell=tuple(1 if colour == 3 else int(colour) for colour in colours),
+            black=tuple(float(black[colour]) for colour in colours),
             white=float(raw.white_level),
             orientation=_ORIENTATIONS.get(raw.sizes.flip, 1),
             tags=_with_colour(source, raw, directory, order),
             order=order,
-            developer=develop,
         )
-    return replace(mosaic.picture(_format(source)), notes=notes)
+        values = raw.raw_image_visible.copy()
+    return replace(Mosaic(values, sensor, develop).picture(_format(source)), notes=notes)
 
 
 def _missing(source: Source, raw: Any) -> tuple[str, ...]:

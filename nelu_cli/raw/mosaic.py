@@ -9,14 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import floor, log2
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nelu_cli.images import Metadata, Picture, exif
+from nelu_cli.images import Metadata, Picture
 from nelu_cli.raw.anscombe import SensorNoise, destabilise, stabilise
-from nelu_cli.raw.dng import write_dng
+from nelu_cli.raw.dng import Sensor, write_dng
 from nelu_cli.raw.noise_model import estimate_sensor_noise
 
 __all__ = ["Mosaic"]
@@ -35,33 +35,28 @@ class Mosaic:
 
     Attributes:
         values: as the file had them, (H, W).
-        cell: the colours of the cell at the upper left, row by row: 0 red, 1 green, 2 blue.
-        black: the value of darkness at each place of that cell.
-        white: the value at which the sensor is full.
-        orientation: as in EXIF, 1 to 8.
-        tags: of colour, camera and lens, as a DNG has them, in the byte order ``order``.
+        sensor: what they mean.
         developer: makes a picture of a DNG file.
     """
 
     values: NDArray[np.uint16]
-    cell: tuple[int, int, int, int]
-    black: tuple[float, float, float, float]
-    white: float
-    orientation: int
-    tags: exif.Directory
-    order: Literal["<", ">"]
+    sensor: Sensor
     developer: Develop
 
     @cached_property
     def noise(self) -> SensorNoise:
         """Gain and read noise, found in the picture itself."""
-        return estimate_sensor_noise(self._signal(), self.white - max(self.black))
+        return estimate_sensor_noise(self._signal(), self._reach)
 
     @cached_property
     def strength(self) -> float:
         """The noise at middle grey, as a share of white: what it is in the planes, too."""
-        reach = self.white - max(self.black)
-        return self.noise.deviation(0.18 * reach) / reach
+        return self.noise.deviation(0.18 * self._reach) / self._reach
+
+    @property
+    def _reach(self) -> float:
+        """From darkness to a full sensor."""
+        return self.sensor.white - max(self.sensor.black)
 
     @property
     def drowned(self) -> bool:
@@ -85,25 +80,18 @@ class Mosaic:
 
     def write(self, picture: Picture, stream: BinaryIO) -> None:
         """Write a DNG of planes that :meth:`picture` gave, with as many bits as 16 allow."""
-        factor = 2 ** max(0, floor(log2(65535 / self.white)))
+        sensor = self.sensor
+        factor = 2 ** max(0, floor(log2(65535 / sensor.white)))
         values = np.rint(self._values(picture.pixels) * factor).clip(0, 65535).astype(np.uint16)
-        write_dng(
-            stream,
-            values,
-            cell=self.cell,
-            black=[factor * level for level in self.black],
-            white=factor * self.white,
-            orientation=self.orientation,
-            tags=self.tags,
-            order=self.order,
-        )
+        black = tuple(factor * level for level in sensor.black)
+        write_dng(stream, values, replace(sensor, black=black, white=factor * sensor.white))
 
     def _signal(self) -> NDArray[np.float32]:
         """The four planes, (H/2, W/2, 4), black being 0."""
         height, width = self.values.shape
         even = np.pad(self.values, ((0, height % 2), (0, width % 2)), "reflect")
         planes = [even[row::2, col::2] for row in (0, 1) for col in (0, 1)]
-        return np.stack(planes, -1).astype(np.float32) - np.array(self.black, np.float32)
+        return np.stack(planes, -1).astype(np.float32) - np.array(self.sensor.black, np.float32)
 
     def _planes(self) -> NDArray[np.float32]:
         return stabilise(self._signal(), self.noise) * np.float32(self.strength)
@@ -114,7 +102,7 @@ class Mosaic:
         different = planes != original
         kept = _within_the_noise(original, planes, self.strength)
         signal = destabilise(kept / np.float32(self.strength), self.noise)
-        signal += np.array(self.black, np.float32)
+        signal += np.array(self.sensor.black, np.float32)
         height, width = self.values.shape
         values = np.empty((height + height % 2, width + width % 2), np.float32)
         changed = np.empty(values.shape, bool)
@@ -144,12 +132,9 @@ def _within_the_noise(
 
 def _box_mean(field: NDArray[np.float32], size: int) -> NDArray[np.float64]:
     """Means over size × size positions, fewer at the border, of (H, W, C)."""
-    result = field.astype(np.float64)
-    for axis in (0, 1):
-        length = result.shape[axis]
-        total = np.concatenate([np.zeros_like(result.take([0], axis)), result.cumsum(axis)], axis)
-        places = np.arange(length)
-        low, high = np.maximum(places - size // 2, 0), np.minimum(places + size // 2 + 1, length)
-        shape = [-1 if each == axis else 1 for each in range(3)]
-        result = (total.take(high, axis) - total.take(low, axis)) / (high - low).reshape(shape)
-    return result
+    from scipy import ndimage  # slow to import
+
+    def smooth(plane: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(ndimage.uniform_filter(plane, (size, size, 1), mode="constant"))
+
+    return smooth(field.astype(np.float64)) / smooth(np.ones((*field.shape[:2], 1)))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nelu_cli.images import exif
-from nelu_cli.raw.dng import colour_tags, write_dng
+from nelu_cli.raw.dng import Sensor, colour_tags, write_dng
 
 __all__ = ["Camera", "make_dng"]
 
@@ -71,15 +71,8 @@ def make_dng(
     named = [exif.Entry(code, 2, len(text), text) for code, text in texts]
     sensitivity = exif.Entry(34855, 3, 1, struct.pack("<H", min(round(iso or 100), 65535)))
     children = ((exif.EXIF, exif.Directory((sensitivity,))),)
+    tags = exif.Directory((*colours_of.entries, *named), children)
+    black = (float(camera.black),) * 4
     content = io.BytesIO()
-    write_dng(
-        content,
-        values,
-        cell=camera.cell,
-        black=[camera.black] * 4,
-        white=camera.white,
-        orientation=orientation,
-        tags=exif.Directory((*colours_of.entries, *named), children),
-        order="<",
-    )
+    write_dng(content, values, Sensor(camera.cell, black, camera.white, orientation, tags, "<"))
     return content.getvalue()
