@@ -22,8 +22,6 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SensorNoise", "destabilise", "stabilise"]
-
 _TABLE_END = 120.0  # photons; beyond, the series is exact to 1e-6
 _MUCH_SPREAD = 50.0  # squared photons: here z is large even in the dark, and the series will do
 _TABLE_POINTS = 600

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from nelu_cli.errors import UsageError
 from nelu_cli.words import Colour
 
-__all__ = ["SPACES", "Colour", "ColourSpace", "colour_named", "profile"]
-
 _D50, _D65 = (0.9642, 1.0, 0.8249), (0.95047, 1.0, 1.08883)
 _BRADFORD = np.array(
     [[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]]

@@ -14,8 +14,6 @@ from nelu_cli import __version__
 from nelu_cli.images import exif
 from nelu_cli.images.tiff_tags import append_children, extratags
 
-__all__ = ["CAMERA_TAGS", "COLOUR_TAGS", "colour_tags", "entry", "is_dng", "write_dng"]
-
 DNG_VERSION, BLACK_DIMENSION, BLACK, WHITE = 50706, 50713, 50714, 50717
 CFA_DIMENSION, CFA_PATTERN, CFA_PLANES, CFA_LAYOUT = 33421, 33422, 50710, 50711
 UNIQUE_MODEL, NEUTRAL, MATRIX, ILLUMINANT = 50708, 50728, 50721, 50778

@@ -7,8 +7,6 @@ from nelu_cli.images.picture import Refusal
 from nelu_cli.raw import libraw
 from nelu_cli.raw.dng import is_dng
 
-__all__ = ["register_raw"]
-
 EXTENSIONS = (
     *(".cr2", ".cr3", ".nef", ".nrw", ".arw", ".raf", ".orf", ".rw2", ".pef", ".srw", ".3fr"),
     *(".iiq", ".erf", ".mrw", ".rwl"),

@@ -18,8 +18,6 @@ from nelu_cli.raw.colour import SPACES, colour_named, profile
 from nelu_cli.raw.dng import CAMERA_TAGS, COLOUR_TAGS, MAKER_NOTE, Sensor, colour_tags, is_dng
 from nelu_cli.raw.mosaic import Mosaic
 
-__all__ = ["develop", "knows", "probe", "read"]
-
 _ORIENTATIONS = {0: 1, 3: 3, 5: 8, 6: 6}  # EXIF's by LibRaw's
 _TIFF_LIKE = (b"II*\0", b"MM\0*", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
 Tags = tuple[exif.Directory, Literal["<", ">"]]  # with their byte order

@@ -19,8 +19,6 @@ from nelu_cli.raw.anscombe import SensorNoise, destabilise, stabilise
 from nelu_cli.raw.dng import Sensor, write_dng
 from nelu_cli.raw.noise_model import estimate_sensor_noise
 
-__all__ = ["Mosaic"]
-
 _WINDOW = 15  # positions of a plane, the side of the box over which what was removed is judged
 _CHANCE = 1.3  # mean square of noise alone that such a box seldom exceeds: 1 ± 0.1
 _STRONG = 0.03

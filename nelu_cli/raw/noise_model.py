@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from nelu_cli.raw.anscombe import SensorNoise
 
-__all__ = ["estimate_sensor_noise"]
-
 _BLOCK = 16  # pixels of one colour, the side of the blocks that are judged
 _BINS = 24  # of brightness, with equally many blocks
 _CALMEST = 0.2  # the share of the blocks of a bin below its measure: texture only adds

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from nelu_cli.images import exif
 from nelu_cli.raw.dng import Sensor, colour_tags, write_dng
 
-__all__ = ["Camera", "make_dng"]
-
 _XYZ_TO_SRGB = np.array(
     [
         [3.2404542, -1.5371385, -0.4985314],
