@@ -34,8 +34,6 @@ from nelu_cli.experiments.results import (
 )
 from nelu_cli.operators import algorithm_1, soft_threshold
 
-__all__ = ["EXPERIMENTS", "AnalyticalConfig", "BoundConfig", "analytical", "bound"]
-
 
 def draw(config: SignalsConfig, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """W (d, d), z* and ξ (levels, trials, d): signals as the paper cites, then ‖z*‖₂ = √nonzeros.

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from nelu_cli.experiments.results import Claim
 
-__all__ = ["MARKS", "Mark", "claim"]
-
 
 @dataclass(frozen=True)
 class Mark:

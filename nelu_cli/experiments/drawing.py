@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from nelu_cli.experiments.natural import Qualitative
     from nelu_cli.experiments.shifts import ShiftAveraging
 
-__all__ = ["draw"]
-
 WIDTH = 6.5  # inches: the text of a page
 HEIGHT = 2.9  # of a row of panels
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")

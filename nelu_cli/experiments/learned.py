@@ -19,18 +19,6 @@ from nelu_cli.experiments.model import (
 from nelu_cli.experiments.results import Advance
 from nelu_cli.operators import AcceleratedNeLU, NeLU, soft_threshold
 
-__all__ = [
-    "EXACT",
-    "FREE",
-    "GAUSSIAN",
-    "SOFT",
-    "TIED",
-    "UNROLLED",
-    "Outcome",
-    "TrainableConfig",
-    "run",
-]
-
 GAUSSIAN = math.inf  # in place of a condition number
 FREE, TIED = "free decoder", "decoder W⁺"
 SIGNAL, CODE = 1, 2  # places in a sample (y, x, z*)

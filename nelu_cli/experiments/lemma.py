@@ -18,8 +18,6 @@ from nelu_cli.experiments.results import (
     silent,
 )
 
-__all__ = ["EXPERIMENTS", "LemmaConfig", "events", "lemma"]
-
 NAMES = ("C₁", "C₂", "C₃", "A")
 
 

@@ -15,28 +15,6 @@ from nelu_cli.errors import UsageError
 from nelu_cli.experiments.results import Config
 from nelu_cli.operators import nelu, soft_threshold
 
-__all__ = [
-    "EXACT",
-    "SHRINKS",
-    "SIGMAS",
-    "SIGMA_LABEL",
-    "SOFT",
-    "Shrink",
-    "SignalsConfig",
-    "TrialsConfig",
-    "condition",
-    "conditioned_transform",
-    "cosparse_signals",
-    "gaussian_transform",
-    "hadamard",
-    "log_grid",
-    "nelu_each",
-    "pivotal_lam",
-    "slope",
-    "sparse_codes",
-    "sweep",
-]
-
 SIGMAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5)
 """From a fifth to five times the level 0.1 that the paper trains at; non-zero entries of z* have a
 root mean square of 1."""

@@ -35,15 +35,6 @@ from nelu_cli.experiments.results import (
 )
 from nelu_cli.runtime.models import load_model
 
-__all__ = [
-    "EXPERIMENTS",
-    "Qualitative",
-    "QualitativeConfig",
-    "TableConfig",
-    "qualitative",
-    "table",
-]
-
 SIGMA_LABEL = "noise level σ (0–255 scale)"
 BSD68 = 68  # pictures: what the paper's table is a mean over
 

@@ -8,8 +8,6 @@ from nelu_cli.data import sets as datasets
 from nelu_cli.errors import DatasetError, UsageError
 from nelu_cli.experiments.results import Config
 
-__all__ = ["EXACT", "LITERAL", "RELU", "UNROLLED", "PicturesConfig", "check_sigma", "find_images"]
-
 RELU, UNROLLED, EXACT = "paper-relu-s15", "paper-nelu-unrolled-s15", "paper-nelu-s15"
 LITERAL = ("paper-literal-relu", "paper-literal-nelu", "paper-literal-exact")
 """The paper's own networks: x̂ = D·shrink(W·y), codes of 0 and above."""

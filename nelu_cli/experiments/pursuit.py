@@ -39,8 +39,6 @@ from nelu_cli.experiments.results import (
     span,
 )
 
-__all__ = ["EXPERIMENTS", "PursuitConfig", "layered_pursuit", "second_dictionary"]
-
 Kind = Literal["orthogonal", "coherent"]
 KINDS: tuple[Kind, ...] = ("orthogonal", "coherent")
 RANGES = {SOFT: (5e-3, 5.0), EXACT: (0.03, 1.0)}  # of λ

@@ -11,22 +11,6 @@ from torch import Tensor
 
 from nelu_cli.errors import UsageError
 
-__all__ = [
-    "Advance",
-    "Claim",
-    "Config",
-    "Curves",
-    "Experiment",
-    "Panel",
-    "Result",
-    "Row",
-    "Series",
-    "mean_series",
-    "silent",
-    "span",
-    "to_csv",
-]
-
 Advance = Callable[[float], None]
 """Called with the share of the whole experiment that has been done since the last call."""
 

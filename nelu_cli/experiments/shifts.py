@@ -28,16 +28,6 @@ from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.operators import nelu
 from nelu_cli.runtime.shifts import every_shift, shift_average
 
-__all__ = [
-    "EXPERIMENTS",
-    "Illustration",
-    "ShiftAveraging",
-    "ShiftAveragingConfig",
-    "block_dct_nelu",
-    "dct_matrix",
-    "shift_averaging",
-]
-
 
 @dataclass(frozen=True)
 class ShiftAveragingConfig(PicturesConfig):

@@ -29,8 +29,6 @@ from nelu_cli.experiments.results import (
 )
 from nelu_cli.operators import nelu
 
-__all__ = ["EXPERIMENTS", "SupportConfig", "support"]
-
 
 @dataclass(frozen=True)
 class SupportConfig(TrialsConfig):

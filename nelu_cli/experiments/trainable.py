@@ -36,15 +36,6 @@ from nelu_cli.experiments.results import (
     silent,
 )
 
-__all__ = [
-    "EXPERIMENTS",
-    "SignalDenoising",
-    "SignalDenoisingConfig",
-    "SparseCodingConfig",
-    "signal_denoising",
-    "sparse_coding",
-]
-
 
 @dataclass(frozen=True)
 class SparseCodingConfig(TrainableConfig):

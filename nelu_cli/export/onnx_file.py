@@ -23,8 +23,6 @@ from nelu_cli.errors import CheckpointError
 from nelu_cli.export.portable import portable
 from nelu_cli.networks import Network
 
-__all__ = ["Exported", "export_onnx"]
-
 OPSET = 18
 TOLERANCE = 1e-4  # of pixel values between 0 and 1
 INPUT, OUTPUT = "noisy", "clean"

@@ -15,8 +15,6 @@ from torch.nn import functional as F
 from nelu_cli.networks import DeepAutoencoder, Network, PaperAutoencoder
 from nelu_cli.operators import WINDOW_FLOOR, NeLU, lam_of_entries
 
-__all__ = ["portable"]
-
 
 def portable(network: Network) -> nn.Module:
     """The network as a module that can be traced; maps noisy pictures to clean ones.
