@@ -22,11 +22,11 @@ from nelu_cli.experiments.model import (
     sweep,
 )
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Series,
     mean_series,
     silent,
@@ -94,7 +94,7 @@ SOFT_RANGE = (5e-3, 5.0)  # λ of soft thresholding, in units of z*
 NELU_RANGE = (0.05, 1.0)  # λ of NeLU: below 1/√d nothing is shrunk, at 1 everything is
 
 
-def analytical(config: AnalyticalConfig, advance: Advance = silent) -> Curves:
+def analytical(config: AnalyticalConfig, advance: Progress = silent) -> Curves:
     """Estimate z* from Wy by soft thresholding and by NeLU, at many noise levels.
 
     Oracle λ: the one value for a level that gives the least mean of ‖ẑ − z*‖₂² over its trials,
@@ -227,7 +227,7 @@ class BoundConfig(SignalsConfig):
     trials: int = 20
 
 
-def bound(config: BoundConfig, advance: Advance = silent) -> Curves:
+def bound(config: BoundConfig, advance: Progress = silent) -> Curves:
     """Compare ‖ẑ − z*‖₂ with the bound (2 + η)ε, for λ = ‖e‖∞/‖e‖₂.
 
     ε = s_max‖ξ‖₂ and η is the least that Assumption 2 allows, so that the bound of a trial is

@@ -149,10 +149,10 @@ def draw_shift_averaging(result: "ShiftAveraging") -> "Figure":
 
 
 def draw_qualitative(result: "Qualitative") -> "Figure":
-    """One strip for each picture, as ``nelu eval --save-images`` draws it."""
+    """One row for each picture, as ``nelu eval --save-images`` draws it."""
     columns = len(result.comparisons[0].estimates) + 3  # whole, detail and noisy beside them
     figure = blank(1.8 * columns, 4.2 * len(result.comparisons))
-    strips: Any = figure.subfigures(len(result.comparisons), 1, squeeze=False)
-    for strip, comparison in zip(strips[:, 0], result.comparisons, strict=True):
-        draw_comparison(strip, comparison)
+    rows: Any = figure.subfigures(len(result.comparisons), 1, squeeze=False)
+    for row, comparison in zip(rows[:, 0], result.comparisons, strict=True):
+        draw_comparison(row, comparison)
     return figure

@@ -1,6 +1,7 @@
 """Learned transforms: the signals, the networks, their training and their test."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,7 +17,7 @@ from nelu_cli.experiments.model import (
     gaussian_transform,
     sparse_codes,
 )
-from nelu_cli.experiments.results import Advance
+from nelu_cli.experiments.results import Progress
 from nelu_cli.operators import AcceleratedNeLU, NeLU, soft_threshold
 
 GAUSSIAN = math.inf  # in place of a condition number
@@ -76,6 +77,11 @@ class _Source:
         inverse = torch.linalg.inv(transform)
         return cls(inverse, config.nonzeros, by_signal, condition(transform))
 
+    @property
+    def target(self) -> int:
+        """The place in a sample of what is to be found."""
+        return SIGNAL if self.by_signal else CODE
+
     def draw(self, count: int, sigma: float, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
         """y, x and z*, each (count, d)."""
         if self.by_signal:
@@ -108,7 +114,7 @@ def _unrolled(config: TrainableConfig) -> AcceleratedNeLU:
     return AcceleratedNeLU(config.d, 1.8, steps=config.iterations, proximal="soft")
 
 
-def _coordinates(source: _Source, config: TrainableConfig, *, decode: bool) -> Tensor:
+def _coordinates(source: _Source, config: TrainableConfig) -> Tensor:
     """The symmetric matrix M of a change of basis, y ↦ My, that the linear layers could absorb.
 
     Without it AdamW would not learn a Gaussian W in any reasonable time. To find codes, it makes
@@ -118,7 +124,7 @@ def _coordinates(source: _Source, config: TrainableConfig, *, decode: bool) -> T
     generator = torch.Generator().manual_seed(config.seed)
     noisy = source.draw(100 * config.d, config.trained_sigma, generator)[0].double()
     covariance = noisy.T @ noisy / len(noisy)
-    if decode:
+    if source.by_signal:
         covariance = torch.eye(config.d, dtype=torch.float64) * covariance.diagonal().mean()
     values, vectors = torch.linalg.eigh(covariance / (config.nonzeros / config.d))
     coordinates: Tensor = (vectors * values.rsqrt()) @ vectors.T
@@ -170,45 +176,43 @@ def _networks(
 def _train(
     networks: dict[str, nn.Module],
     source: _Source,
-    target: int,
     config: TrainableConfig,
-    learning_rate: float,
     generator: Generator,
-    advance: Advance,
-    share: float,
+    stepped: Callable[[], None],
 ) -> None:
     """Minimise the mean squared error at the trained level: AdamW, warm-up, cosine to 0."""
-    optimisers = [
-        torch.optim.AdamW(network.parameters(), lr=learning_rate) for network in networks.values()
-    ]
+    optimisers = [torch.optim.AdamW(network.parameters()) for network in networks.values()]
     warm_up = max(1, config.steps // 20)
     for step in range(config.steps):
         rate = 0.5 * (1 + math.cos(math.pi * step / config.steps)) * min(1, (step + 1) / warm_up)
         sample = source.draw(config.batch, config.trained_sigma, generator)
         for network, optimiser in zip(networks.values(), optimisers, strict=True):
             for group in optimiser.param_groups:
-                group["lr"] = rate * learning_rate
+                group["lr"] = rate * config.learning_rate
             optimiser.zero_grad()
-            F.mse_loss(network(sample[0]), sample[target]).backward()  # type: ignore[no-untyped-call]
+            loss = F.mse_loss(network(sample[0]), sample[source.target])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        advance(share / config.steps)
+        stepped()
 
 
 @torch.no_grad()
 def _test(
     networks: dict[str, nn.Module],
     source: _Source,
-    target: int,
     config: TrainableConfig,
     generator: Generator,
 ) -> dict[str, Tensor]:
     """Squared error of every realisation at every level, (levels, trials)."""
     samples = [source.draw(config.trials, sigma, generator) for sigma in config.sigmas]
-    if target == SIGNAL:
+    if source.by_signal:
         networks = {**networks, NOISY: nn.Identity()}
     return {
         name: torch.stack(
-            [(network(sample[0]) - sample[target]).double().square().sum(1) for sample in samples]
+            [
+                (network(sample[0]) - sample[source.target]).double().square().sum(1)
+                for sample in samples
+            ]
         )
         for name, network in networks.items()
     }
@@ -230,13 +234,11 @@ class Outcome:
 
 
 def run(
-    config: TrainableConfig, kappa: float, decoder: str | None, advance: Advance, share: float
+    config: TrainableConfig, kappa: float, decoder: str | None, advance: Progress, share: float
 ) -> Outcome:
     generator = torch.Generator().manual_seed(config.seed)
-    target = CODE if decoder is None else SIGNAL
-    source = _Source.make(kappa, config, generator, by_signal=target == SIGNAL)
-    coordinates = _coordinates(source, config, decode=target == SIGNAL)
-    networks, soft = _networks(coordinates, config, decoder)
-    _train(networks, source, target, config, config.learning_rate, generator, advance, share)
-    errors = _test(networks, source, target, config, generator)
+    source = _Source.make(kappa, config, generator, by_signal=decoder is not None)
+    networks, soft = _networks(_coordinates(source, config), config, decoder)
+    _train(networks, source, config, generator, lambda: advance(share / config.steps))
+    errors = _test(networks, source, config, generator)
     return Outcome(errors, source.kappa, max(0.0, float(soft.lam.detach())))

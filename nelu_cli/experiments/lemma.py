@@ -10,10 +10,10 @@ from torch import Tensor
 from nelu_cli.experiments.claims import claim
 from nelu_cli.experiments.model import TrialsConfig
 from nelu_cli.experiments.results import (
-    Advance,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Series,
     silent,
 )
@@ -55,7 +55,7 @@ def allowed(n: int, d: int, a: float) -> tuple[float, float, float, float]:
     return rows, rows, norm, min(1.0, rows + norm)
 
 
-def lemma(config: LemmaConfig, advance: Advance = silent) -> Curves:
+def lemma(config: LemmaConfig, advance: Progress = silent) -> Curves:
     """Count how often the events of Lemma 1 fail for Gaussian noise, as n grows.
 
     References

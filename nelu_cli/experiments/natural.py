@@ -22,12 +22,12 @@ from nelu_cli.experiments.pictures import (
     find_images,
 )
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Config,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Row,
     Series,
     mean_series,
@@ -54,7 +54,7 @@ class TableConfig(PicturesConfig):
         return cls(images=2, sigmas255=(15, 50, 120))
 
 
-def table(config: TableConfig, advance: Advance = silent) -> Curves:
+def table(config: TableConfig, advance: Progress = silent) -> Curves:
     """PSNR of NeLU and ReLU auto-encoders over the noise level, through ``nelu eval``'s code.
 
     PSNR is given of estimates clipped to 0–1, as everywhere here, and as they are: the code that
@@ -226,7 +226,7 @@ class Qualitative:
         )
 
 
-def qualitative(config: QualitativeConfig, advance: Advance = silent) -> Qualitative:
+def qualitative(config: QualitativeConfig, advance: Progress = silent) -> Qualitative:
     """Denoise pictures with every network, to be looked at.
 
     References

@@ -28,11 +28,11 @@ from nelu_cli.experiments.model import (
     sweep,
 )
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Series,
     mean_series,
     silent,
@@ -85,7 +85,7 @@ def _best(
     return torch.tensor(best, dtype=torch.float64), torch.stack(codes)
 
 
-def layered_pursuit(config: PursuitConfig, advance: Advance = silent) -> Curves:
+def layered_pursuit(config: PursuitConfig, advance: Progress = silent) -> Curves:
     """Find the best λ of each of two layers at every noise level: does it depend on σ?
 
     References

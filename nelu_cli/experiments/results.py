@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nelu_cli.errors import UsageError
 
-Advance = Callable[[float], None]
+Progress = Callable[[float], None]
 """Called with the share of the whole experiment that has been done since the last call."""
 
 Row = Mapping[str, str | int | float]
@@ -176,4 +176,4 @@ class Experiment(Generic[C]):
     """
 
     config: type[C]
-    run: Callable[[C, Advance], Result]
+    run: Callable[[C, Progress], Result]

@@ -15,11 +15,11 @@ from nelu_cli.data import sets as datasets
 from nelu_cli.experiments.claims import claim
 from nelu_cli.experiments.pictures import EXACT, PicturesConfig, check_sigma, find_images
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Curves,
     Experiment,
     Panel,
+    Progress,
     mean_series,
     silent,
 )
@@ -72,7 +72,7 @@ BLOCK = 8
 BLOCK_TAU = 2.0
 
 
-def shift_averaging(config: ShiftAveragingConfig, advance: Advance = silent) -> ShiftAveraging:
+def shift_averaging(config: ShiftAveragingConfig, advance: Progress = silent) -> ShiftAveraging:
     """Average a denoiser over shifts of its grid: in 1-D for the eye, on pictures for the PSNR.
 
     The shifts that are averaged are the first of one random order of all stride² shifts.

@@ -18,11 +18,11 @@ from nelu_cli.experiments.model import (
     sparse_codes,
 )
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Series,
     mean_series,
     silent,
@@ -83,7 +83,7 @@ def _stack(parts: list[_Recovery]) -> _Recovery:
     )
 
 
-def support(config: SupportConfig, advance: Advance = silent) -> Curves:
+def support(config: SupportConfig, advance: Progress = silent) -> Curves:
     """How often the support of z* is recovered exactly, as |z*_j|/σ grows.
 
     Three settings, each with non-zero entries ±A at random places and noise of level 1:
@@ -213,7 +213,7 @@ def _signs(trials: int, d: int, nonzeros: int, generator: Generator) -> Tensor:
     return sparse_codes((trials, d), nonzeros, generator).sign()
 
 
-def _theorem_1(config: SupportConfig, generator: Generator, advance: Advance) -> _Recovery:
+def _theorem_1(config: SupportConfig, generator: Generator, advance: Progress) -> _Recovery:
     transform = gaussian_transform(config.d, generator)
     signs = _signs(config.trials, config.d, config.nonzeros, generator)
     noise = torch.randn(config.trials, config.d, generator=generator, dtype=torch.float64)
@@ -229,7 +229,7 @@ def _theorem_1(config: SupportConfig, generator: Generator, advance: Advance) ->
     return _stack(parts)
 
 
-def _theorem_3(config: SupportConfig, generator: Generator, advance: Advance) -> _Recovery:
+def _theorem_3(config: SupportConfig, generator: Generator, advance: Progress) -> _Recovery:
     d = config.gaussian_d
     signs = _signs(config.trials, d, config.nonzeros, generator)
     e = torch.randn(config.trials, d, generator=generator, dtype=torch.float64)
@@ -253,7 +253,7 @@ class _Synthesis(NamedTuple):
     allowed: Tensor  # how many non-zeros the Corollary allows, repaired
 
 
-def _theorem_4(config: SupportConfig, generator: Generator, advance: Advance) -> _Synthesis:
+def _theorem_4(config: SupportConfig, generator: Generator, advance: Progress) -> _Synthesis:
     n, rho = config.synthesis_n, config.synthesis_nonzeros
     d, mu = 2 * n, 1 / math.sqrt(n)
     basis = hadamard(n)

@@ -26,11 +26,11 @@ from nelu_cli.experiments.learned import (
 )
 from nelu_cli.experiments.model import SIGMA_LABEL
 from nelu_cli.experiments.results import (
-    Advance,
     Claim,
     Curves,
     Experiment,
     Panel,
+    Progress,
     Row,
     mean_series,
     silent,
@@ -76,7 +76,7 @@ def _key(kappa: float) -> str:
     return "gaussian" if kappa == GAUSSIAN else f"kappa_{kappa:g}"
 
 
-def sparse_coding(config: SparseCodingConfig, advance: Advance = silent) -> Curves:
+def sparse_coding(config: SparseCodingConfig, advance: Progress = silent) -> Curves:
     """Learn to estimate z* from y = W⁻¹z* + ξ at σ = 0.1; test at other levels.
 
     References
@@ -118,7 +118,7 @@ class SignalDenoising(Curves):
         return self.table
 
 
-def signal_denoising(config: SignalDenoisingConfig, advance: Advance = silent) -> SignalDenoising:
+def signal_denoising(config: SignalDenoisingConfig, advance: Progress = silent) -> SignalDenoising:
     """Learn to estimate x from y = x + ξ at σ = 0.1; test at other levels, for W of many kinds.
 
     W decides how far this can go. With a badly conditioned W itself as the encoder, the noise in
