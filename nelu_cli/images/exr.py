@@ -6,16 +6,18 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 
-from nelu_cli.images.format import Format, Source, starts_with
+from nelu_cli.images.format import Format, Source, optional_package, starts_with
 from nelu_cli.images.picture import ExrLayout, Header, Metadata, Picture, Refusal, join_alpha
 
 _ONE_AT_A_TIME = threading.Lock()
+
+_module = partial(optional_package, "OpenEXR", "OpenEXR needs", "exr")
 
 
 def _probe(source: Source) -> Header:
@@ -118,15 +120,6 @@ def _first_dtype(stream: BinaryIO) -> np.dtype[Any]:
     _, _, channels = stream.read(1 << 16).partition(b"channels\0chlist\0")
     kind = channels[4:].partition(b"\0")[2][:4]  # after the length and the first name
     return np.dtype({b"\0\0\0\0": np.uint32, b"\1\0\0\0": np.float16}.get(kind, np.float32))
-
-
-def _module() -> ModuleType:
-    try:
-        import OpenEXR
-    except ImportError:
-        raise Refusal("OpenEXR needs one more package: pip install 'nelu-cli[exr]'") from None
-    module: ModuleType = OpenEXR
-    return module
 
 
 FORMAT = Format(

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, Protocol
 
-from nelu_cli.images.picture import Header, Picture
+from nelu_cli.images.picture import Header, Picture, Refusal
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,18 @@ class Format:
     bilevel: bool = False
     longest_side: int = 2**31 - 1
     becomes: str | None = None
+
+
+def optional_package(name: str, who: str, extra: str) -> ModuleType:
+    """A package that not everybody has.
+
+    Raises:
+        Refusal: it is missing; says ``who`` needs it ("HEIC needs") and how to get it.
+    """
+    try:
+        return import_module(name)
+    except ImportError:
+        raise Refusal(f"{who} one more package: pip install 'nelu-cli[{extra}]'") from None
 
 
 def starts_with(*signatures: bytes) -> Callable[[Source], bool]:

@@ -1,12 +1,12 @@
 """HEIC and HEIF through the optional pillow-heif."""
 
-from types import ModuleType
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from nelu_cli.images import avif
-from nelu_cli.images.format import Format, Source
+from nelu_cli.images.format import Format, Source, optional_package
 from nelu_cli.images.iso_boxes import most_pixels
 from nelu_cli.images.picture import (
     Array,
@@ -21,6 +21,7 @@ from nelu_cli.images.picture import (
 __all__ = ["FORMAT"]
 
 _BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
+_module = partial(optional_package, "pillow_heif", "HEIC needs", "heic")
 
 
 def _probe(source: Source) -> Header:
@@ -96,15 +97,6 @@ def _open(source: Source) -> Any:
     module = _module()
     source.stream.seek(0)
     return module.open_heif(source.stream, convert_hdr_to_8bit=False)
-
-
-def _module() -> ModuleType:
-    try:
-        import pillow_heif
-    except ImportError:
-        raise Refusal("HEIC needs one more package: pip install 'nelu-cli[heic]'") from None
-    module: ModuleType = pillow_heif
-    return module
 
 
 FORMAT = Format(

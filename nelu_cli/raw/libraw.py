@@ -5,14 +5,14 @@ import io
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from types import ModuleType
+from functools import partial
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from PIL import Image
 
 from nelu_cli.images import Header, Metadata, Picture, exif
-from nelu_cli.images.format import Source
+from nelu_cli.images.format import Source, optional_package
 from nelu_cli.images.picture import Refusal
 from nelu_cli.raw.colour import SPACES, colour_named, profile
 from nelu_cli.raw.dng import CAMERA_TAGS, COLOUR_TAGS, MAKER_NOTE, Sensor, colour_tags, is_dng
@@ -21,6 +21,7 @@ from nelu_cli.raw.mosaic import Mosaic
 _ORIENTATIONS = {0: 1, 3: 3, 5: 8, 6: 6}  # EXIF's by LibRaw's
 _TIFF_LIKE = (b"II*\0", b"MM\0*", b"IIRO", b"IIRS", b"MMOR", b"IIU\0")
 Tags = tuple[exif.Directory, Literal["<", ">"]]  # with their byte order
+_rawpy = partial(optional_package, "rawpy", "RAW files need", "raw")
 
 
 def knows(source: Source) -> bool:
@@ -184,12 +185,3 @@ def _opened(source: Source) -> Iterator[Any]:
     except rawpy.LibRawError as error:  # whose text may be bytes
         (text,) = error.args or ("",)
         raise ValueError(text.decode() if isinstance(text, bytes) else str(text)) from error
-
-
-def _rawpy() -> ModuleType:
-    try:
-        import rawpy
-    except ImportError:
-        raise Refusal("RAW files need one more package: pip install 'nelu-cli[raw]'") from None
-    module: ModuleType = rawpy
-    return module
