@@ -12,11 +12,6 @@ from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import Picture, is_bilevel
 
 
-def _open(source: Source) -> Image.Image:
-    source.stream.seek(0)
-    return BmpImagePlugin.BmpImageFile(source.stream)
-
-
 def _write(picture: Picture, stream: BinaryIO) -> None:
     image = pillow.image(picture)
     if is_bilevel(picture):
@@ -26,7 +21,7 @@ def _write(picture: Picture, stream: BinaryIO) -> None:
 
 def _read(source: Source) -> Picture:
     if not source.salvage:
-        return pillow.reader(_open, "BMP")(source)
+        return pillow.reader(BmpImagePlugin.BmpImageFile, "BMP")(source)
     content = source.whole()
     (start,), (width, height), (bits,) = (
         struct.unpack_from(form, content, at) for form, at in (("<I", 10), ("<ii", 18), ("<H", 28))
@@ -34,7 +29,7 @@ def _read(source: Source) -> Picture:
     size = start + (width * bits + 31) // 32 * 4 * abs(height)
     there = len(content) / max(1, size)
     whole = replace(source, stream=io.BytesIO(content + bytes(max(0, size - len(content)))))
-    picture = pillow.reader(_open, "BMP")(whole)
+    picture = pillow.reader(BmpImagePlugin.BmpImageFile, "BMP")(whole)
     return picture if there >= 1 else picture.noted(f"{100 * (1 - there):.0f} % of it are missing")
 
 
@@ -42,7 +37,7 @@ FORMAT = Format(
     name="BMP",
     extensions=(".bmp", ".dib"),
     identify=starts_with(b"BM"),
-    probe=pillow.prober(_open, "BMP"),
+    probe=pillow.prober(BmpImagePlugin.BmpImageFile, "BMP"),
     read=_read,
     write=_write,
     alpha=False,

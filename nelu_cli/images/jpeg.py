@@ -24,11 +24,6 @@ _PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one marker holds after its longest prefix
 
 
-def _open(source: Source) -> JpegImagePlugin.JpegImageFile:
-    source.stream.seek(0)
-    return JpegImagePlugin.JpegImageFile(source.stream)
-
-
 def _read(source: Source) -> Picture:
     """Decode the first picture.
 
@@ -37,7 +32,8 @@ def _read(source: Source) -> Picture:
         Refusal: there are several pictures.
     """
     content = source.whole()
-    notes = _other_pictures(_open(source), salvage=source.salvage)
+    image = pillow.opened(JpegImagePlugin.JpegImageFile, source)
+    notes = _other_pictures(image, salvage=source.salvage)
     end, problem = jpeg_scans.scans(content)
     if problem and source.salvage:
         content = content[:end] + jpeg_scans.END
@@ -155,7 +151,7 @@ FORMAT = Format(
     name="JPEG",
     extensions=(".jpg", ".jpeg", ".jpe", ".jfif"),
     identify=starts_with(b"\xff\xd8\xff"),
-    probe=pillow.prober(_open, "JPEG"),
+    probe=pillow.prober(JpegImagePlugin.JpegImageFile, "JPEG"),
     read=_read,
     write=_write,
     metadata=("icc", "exif", "xmp", "dpi", "photoshop"),

@@ -6,7 +6,7 @@ pixels, which is not ours to change, does not apply.
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,20 +19,28 @@ from nelu_cli.images.picture import Header, JpegLayout, Metadata, Picture, row_s
 # change the filters for a while is not safe in threads.
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.TiffImagePlugin")
 
+Opened = TypeVar("Opened", bound=Image.Image)
+
 QUALITY = 95
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def prober(open: Callable[[Source], Image.Image], format: str) -> Callable[[Source], Header]:
+def opened(plugin: Callable[[BinaryIO], Opened], source: Source) -> Opened:
+    """The file, opened by a plugin."""
+    source.stream.seek(0)
+    return plugin(source.stream)
+
+
+def prober(plugin: Callable[[BinaryIO], Opened], format: str) -> Callable[[Source], Header]:
     """The function that probes files of a format."""
-    return lambda source: header(open(source), format)
+    return lambda source: header(opened(plugin, source), format)
 
 
-def reader(open: Callable[[Source], Image.Image], format: str) -> Callable[[Source], Picture]:
+def reader(plugin: Callable[[BinaryIO], Opened], format: str) -> Callable[[Source], Picture]:
     """The function that reads files of a format without peculiarities."""
 
     def read(source: Source) -> Picture:
-        image = open(source)
+        image = opened(plugin, source)
         return picture(image, format, metadata(image))
 
     return read

@@ -11,16 +11,15 @@ from nelu_cli.images.picture import Picture, Refusal
 __all__ = ["FORMAT"]
 
 
-def _open(source: Source) -> Image.Image:
-    source.stream.seek(0)
+def _plugin(stream: BinaryIO) -> Image.Image:
     try:
-        return WebPImagePlugin.WebPImageFile(source.stream)
+        return WebPImagePlugin.WebPImageFile(stream)
     except Image.DecompressionBombError:
         raise Refusal("Pillow opens no WebP file as large as this; convert it to TIFF") from None
 
 
 def _read(source: Source) -> Picture:
-    image = _open(source)
+    image = pillow.opened(_plugin, source)
     return pillow.picture(image, "WEBP", pillow.metadata(image, lossy=not _is_lossless(source)))
 
 
@@ -54,7 +53,7 @@ FORMAT = Format(
     name="WEBP",
     extensions=(".webp",),
     identify=lambda source: source.start[:4] == b"RIFF" and source.start[8:12] == b"WEBP",
-    probe=pillow.prober(_open, "WEBP"),
+    probe=pillow.prober(_plugin, "WEBP"),
     read=_read,
     write=_write,
     longest_side=16383,
