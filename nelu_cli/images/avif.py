@@ -13,8 +13,6 @@ from nelu_cli.images.format import Format, Source
 from nelu_cli.images.iso_boxes import coded_pictures, grid_sizes, most_pixels
 from nelu_cli.images.picture import Header, Picture, Refusal, join_alpha, split_alpha
 
-__all__ = ["BRANDS", "FORMAT", "brands"]
-
 BRANDS = {b"avif", b"avis"}
 _START = 1 << 16  # bytes that hold the description of the picture
 

@@ -11,8 +11,6 @@ from nelu_cli.images import exif as exif_blocks
 from nelu_cli.images.iso_boxes import FULL, boxes
 from nelu_cli.images.picture import Metadata
 
-__all__ = ["with_metadata"]
-
 _TURNS = {  # EXIF orientation: quarter turns to the left, then mirrored about an axis
     2: (0, 1),
     3: (2, None),

@@ -18,8 +18,6 @@ from nelu_cli.images.picture import (
     split_alpha,
 )
 
-__all__ = ["FORMAT"]
-
 _BRANDS = {b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"}
 _module = partial(optional_package, "pillow_heif", "HEIC needs", "heic")
 

@@ -17,8 +17,6 @@ from nelu_cli.images import jpeg_scans, pillow
 from nelu_cli.images.format import Format, Source, starts_with
 from nelu_cli.images.picture import JpegLayout, Metadata, Picture, Refusal
 
-__all__ = ["FORMAT"]
-
 _MP_ENTRIES = 0xB002
 _PHOTOSHOP = b"Photoshop 3.0\0"
 _MARKER_BYTES = 65533 - 29  # what one marker holds after its longest prefix

@@ -9,8 +9,6 @@ from PIL import JpegImagePlugin
 
 from nelu_cli.images.picture import Array
 
-__all__ = ["END", "frame_size", "is_cut", "is_whole", "scans"]
-
 END = b"\xff\xd9"
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _LOSSLESS = {0xC3, 0xC7, 0xCB, 0xCF}  # frames without coefficients

@@ -8,8 +8,6 @@ from nelu_cli.images import pillow
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.picture import Picture, Refusal
 
-__all__ = ["FORMAT"]
-
 
 def _plugin(stream: BinaryIO) -> Image.Image:
     try:
