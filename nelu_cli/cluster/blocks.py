@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["SIDE", "Block", "cut", "most_pixels"]
-
 SIDE = 4096
 """A block has at most the pixels of a square of that side, unless a single chunk has more."""
 _SMALLEST = 4  # times shorter is the side where blocks would be too few for all tasks

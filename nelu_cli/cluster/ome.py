@@ -11,8 +11,6 @@ from typing import Any
 from nelu_cli.cluster.places import Place
 from nelu_cli.errors import ImageError
 
-__all__ = ["Multiscale", "array_in", "copy_layout", "is_zarr", "name_it", "read_multiscale"]
-
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 
 

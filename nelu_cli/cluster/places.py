@@ -15,8 +15,6 @@ from typing import Any
 
 from nelu_cli.errors import ImageError, NeluError
 
-__all__ = ["Place", "is_url", "place", "without_secrets"]
-
 _WHO = re.compile(r"(?<=://)[^/\s]*@")
 _QUERY = re.compile(r"(?<=\S)\?[^\s]+")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # two letters at least: C: is a drive
@@ -65,48 +63,41 @@ class Place:
     def exists(self) -> bool:
         if not self.remote:
             return Path(self.address).exists()
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             return bool(fs.exists(path))
 
     def is_folder(self) -> bool:
         if not self.remote:
             return Path(self.address).is_dir()
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             return bool(fs.isdir(path))
 
     def files(self) -> list[str]:
         """The names of all files below, from here, sorted."""
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             found = fs.find(path) if fs.exists(path) else []
             start = len(path.rstrip("/")) + 1
             return sorted(name[start:] for name in found)
 
     def read(self) -> bytes:
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             content: bytes = fs.cat_file(path)
             return content
 
     def write(self, content: bytes) -> None:
         """Make this file; at most services it appears whole."""
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             fs.makedirs(fs._parent(path), exist_ok=True)
             fs.pipe_file(path, content)
 
     def fetch(self, target: Path) -> None:
         """Copy this file to one of this machine."""
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             fs.get_file(path, str(target))
 
     def put(self, source: Path) -> None:
         """Make this file a copy of one of this machine."""
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             fs.makedirs(fs._parent(path), exist_ok=True)
             fs.put_file(str(source), path)
 
@@ -115,10 +106,25 @@ class Place:
         if not self.remote:
             shutil.rmtree(self.address, ignore_errors=not Path(self.address).exists())
             return
-        with self._reported():
-            fs, path = self._open()
+        with self._service() as (fs, path):
             if fs.exists(path):
                 fs.rm(path, recursive=True)
+
+    @contextlib.contextmanager
+    def _service(self) -> Iterator[tuple[Any, str]]:
+        """What fsspec has for this place, and its name there; whatever goes wrong, in one line."""
+        try:
+            yield self._open()
+        except NeluError:
+            raise
+        except FileNotFoundError as error:
+            raise ImageError(f"{self}: no such file or folder") from error
+        except Exception as error:
+            said = without_secrets(str(error))
+            for secret in filter(None, _WHO.findall(self.address)):
+                said = said.replace(secret.rstrip("@"), "…")
+            reason = " ".join(said.split())[:160] or type(error).__name__
+            raise ImageError(f"{self}: cannot be reached ({reason})") from error
 
     def _open(self) -> tuple[Any, str]:
         try:
@@ -133,19 +139,3 @@ class Place:
             raise ImageError(f"{self}: no kind of URL that fsspec knows") from error
         fs.invalidate_cache()  # others write, too
         return fs, str(path)
-
-    @contextlib.contextmanager
-    def _reported(self) -> Iterator[None]:
-        """Whatever a service finds wrong, in one line."""
-        try:
-            yield
-        except NeluError:
-            raise
-        except FileNotFoundError as error:
-            raise ImageError(f"{self}: no such file or folder") from error
-        except Exception as error:
-            said = without_secrets(str(error))
-            for secret in filter(None, _WHO.findall(self.address)):
-                said = said.replace(secret.rstrip("@"), "…")
-            reason = " ".join(said.split())[:160] or type(error).__name__
-            raise ImageError(f"{self}: cannot be reached ({reason})") from error

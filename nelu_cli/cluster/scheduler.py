@@ -24,16 +24,6 @@ from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
 
-__all__ = [
-    "LOCAL",
-    "alike_everywhere",
-    "blocks_on",
-    "connected",
-    "denoise_files_on",
-    "tasks_at_once",
-    "transfer_all_on",
-]
-
 LOCAL = "local"
 _PATIENCE = 10  # seconds to wait for a scheduler
 _SHARE = 0.5  # of a worker's memory for its tasks together; the rest is for pixels and Python

@@ -7,14 +7,12 @@ from pathlib import Path, PurePosixPath
 
 from nelu_cli.cluster.places import Place, is_url, place
 from nelu_cli.errors import NeluError, UsageError
-from nelu_cli.files.job import clean_file, load_file, write_file
+from nelu_cli.files.job import do_job
 from nelu_cli.files.plan import Job, Plan, kind_of, nothing_to_do, plan_jobs
 from nelu_cli.files.queue import FileProgress
 from nelu_cli.files.records import Record
 from nelu_cli.files.settings import Settings
 from nelu_cli.runtime.models import Models
-
-__all__ = ["Transfer", "carry_out", "decided", "plan_transfers", "transfer_all"]
 
 
 @dataclass(frozen=True)
@@ -126,18 +124,10 @@ def carry_out(transfer: Transfer, settings: Settings, models: Models) -> Record:
             if source.remote:
                 here.parent.mkdir()
                 source.fetch(here)
-            record = _clean(Job(here, there), settings, models)
+            record = do_job(Job(here, there), settings, models)
             if target.remote and record.status == "done":
                 target.put(there)
         except NeluError as error:
             message = str(error).replace(str(here), str(source)).replace(str(there), str(target))
             return Record(str(source), str(target), "failed", error=message)
     return replace(record, input=str(source), output=str(target))
-
-
-def _clean(job: Job, settings: Settings, models: Models) -> Record:
-    loaded = load_file(job, settings)
-    if isinstance(loaded, Record):
-        return loaded
-    cleaned = clean_file(loaded, settings, models)
-    return cleaned if isinstance(cleaned, Record) else write_file(cleaned, settings)

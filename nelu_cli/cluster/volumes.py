@@ -37,8 +37,6 @@ from nelu_cli.runtime.parts import settle, without_values
 from nelu_cli.runtime.pipeline import Part, denoise_pixels
 from nelu_cli.runtime.precision import needs_float32
 
-__all__ = ["Block", "Volume", "denoise_volume", "do_block", "one_after_the_other"]
-
 _NOTES = ".nelu"  # the folder in which finished blocks are noted
 _SAMPLE = 1024  # pixels of the plane whose noise is measured
 

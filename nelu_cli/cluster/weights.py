@@ -5,9 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from nelu_cli.runtime.models import Model, Models
-from nelu_cli.runtime.precision import Precision
-
-__all__ = ["Weights", "weights_of"]
+from nelu_cli.words import Precision
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from nelu_cli.atomic import write_whole
 from nelu_cli.errors import UsageError
-from nelu_cli.words import Precision as Precision
+from nelu_cli.words import Precision
 
 Format = Literal["float32", "bfloat16"]
 
