@@ -29,7 +29,7 @@ from nelu_cli.cluster.places import Place, place
 from nelu_cli.cluster.weights import Weights, weights_of
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.records import Record
-from nelu_cli.images import Header, to_dtype
+from nelu_cli.images import Header, to_dtype, white_of
 from nelu_cli.runtime.models import Models
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.runtime.options import Options
@@ -275,8 +275,7 @@ def _record(volume: Volume, source: str, target: str, seconds: float) -> Record:
     sample = _sample(array, volume.plane_axes)
     model = volume.weights.model()
     noise = estimate_noise(sample, model)
-    white = 1.0 if array.dtype.kind == "f" else float(np.iinfo(array.dtype).max)
-    return Record(
+    record = Record(
         source,
         target,
         "done",
@@ -285,10 +284,9 @@ def _record(volume: Volume, source: str, target: str, seconds: float) -> Record:
         precision=model.precision,
         quality=volume.options.quality,
         strength=volume.options.strength,
-        noise=round(noise * 255 / white, 3),
-        noise_in_pixel_values=noise,
         seconds=round(seconds, 3),
     )
+    return record.with_noise(noise, white_of(array.dtype))
 
 
 def _sample(

@@ -9,7 +9,7 @@ from nelu_cli.images.access import MAX_PIXELS
 from nelu_cli.images.files import open_pages, probe, read, write, write_pages
 from nelu_cli.images.format import Format, Source
 from nelu_cli.images.formats import EXTENSIONS, FORMATS, READABLE, format_for, register
-from nelu_cli.images.picture import Header, Metadata, Picture, rescale, row_slices, to_dtype
+from nelu_cli.images.picture import Header, Metadata, Picture, row_slices, to_dtype, white_of
 
 __all__ = [
     "EXTENSIONS",
@@ -26,9 +26,9 @@ __all__ = [
     "probe",
     "read",
     "register",
-    "rescale",
     "row_slices",
     "to_dtype",
+    "white_of",
     "write",
     "write_pages",
 ]

@@ -190,7 +190,7 @@ class Picture:
     @property
     def white(self) -> float:
         """The pixel value that means 1.0."""
-        return self.metadata.white or _white(self.pixels.dtype)
+        return self.metadata.white or white_of(self.pixels.dtype)
 
     def converted(self, convert: Callable[[Array], Array]) -> "Picture":
         """The picture with pixels and alpha converted alike."""
@@ -202,7 +202,8 @@ class Picture:
         return replace(self, notes=(*self.notes, note))
 
 
-def _white(dtype: np.dtype[Any]) -> float:
+def white_of(dtype: np.dtype[Any]) -> float:
+    """The value that means 1.0, unless something else is said."""
     return float(np.iinfo(dtype).max) if dtype.kind in "iu" else 1.0
 
 
@@ -234,10 +235,10 @@ def rescale(array: Array, dtype: DTypeLike, white: float | None = None) -> Array
         white: the value of white in ``array``; by default the largest of its dtype, 1 for floats.
     """
     dtype = np.dtype(dtype)
-    white = white or _white(array.dtype)
-    if array.dtype == dtype and white == _white(dtype):
+    white = white or white_of(array.dtype)
+    if array.dtype == dtype and white == white_of(dtype):
         return array
-    scale = _white(dtype) / white
+    scale = white_of(dtype) / white
     result = np.empty(array.shape, dtype)
     for rows in row_slices(array.shape):
         values = array[rows].astype(np.float64) * scale

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from nelu_cli.errors import ImageError
-from nelu_cli.images import row_slices, to_dtype
+from nelu_cli.images import row_slices, to_dtype, white_of
 from nelu_cli.runtime.holes import Holes, extremes, value_range
 from nelu_cli.runtime.models import Model
 
@@ -58,7 +58,7 @@ def find_levels(pixels: NDArray[Any], holes: Holes | None = None) -> Levels:
     away from the ends of float32, and the noise above its last digits. Networks with a learned
     bias want 8-bit or 0–1 pictures at full contrast, as they were trained on.
     """
-    white = 1.0 if pixels.dtype.kind == "f" else float(np.iinfo(pixels.dtype).max)
+    white = white_of(pixels.dtype)
     least, most = extremes(pixels, holes)
     peak = max(abs(least), abs(most))
     if peak > LARGEST_PIXEL:
