@@ -7,12 +7,12 @@ of the middle picture.
 """
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import lcm
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 import torch
@@ -26,50 +26,27 @@ from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.parts import Settled, settle, without_values
 from nelu_cli.runtime.pipeline import denoise_pixels, prepare
 
+if TYPE_CHECKING:
+    from dask.array import Array as DaskArray
+    from xarray import DataArray
+
 SAMPLE: Final = 1024  # pixels a side, from the middle of the middle picture
 COLOURS: Final = frozenset({"s", "sample", "samples", "rgb", "rgba"})  # dimensions of a colour
 
 Array = NDArray[Any]
 
 
-class Labelled(Protocol):
-    """What is used of an ``xarray.DataArray``."""
-
-    @property
-    def dims(self) -> tuple[Hashable, ...]: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def data(self) -> Any: ...
-    def copy(self, deep: bool = True, data: Any = None) -> Any: ...
-
-
-class Lazy(Protocol):
-    """What is used of a ``dask.array.Array``."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def chunks(self) -> tuple[tuple[int, ...], ...]: ...
-    def __getitem__(self, index: Any) -> "Lazy": ...
-    def rechunk(self, chunks: Any) -> "Lazy": ...
-    def map_overlap(self, func: Callable[..., Array], **options: Any) -> Any: ...
-    def to_delayed(self) -> NDArray[Any]: ...
-
-
-def is_labelled(picture: object) -> TypeGuard[Labelled]:
+def is_labelled(picture: object) -> TypeGuard["DataArray"]:
     """Whether this is an array with named dimensions around another."""
     return all(hasattr(picture, name) for name in ("dims", "coords", "attrs", "data", "copy"))
 
 
-def is_lazy(picture: object) -> TypeGuard[Lazy]:
+def is_lazy(picture: object) -> TypeGuard["DaskArray"]:
     """Whether this is a Dask array."""
     return all(hasattr(picture, name) for name in ("__dask_graph__", "map_overlap", "chunks"))
 
 
-def axes_of(picture: Labelled) -> str | None:
+def axes_of(picture: "DataArray") -> str | None:
     """A letter for each dimension, if two of them are called y and x; otherwise none.
 
     A dimension called ``rgb``, ``rgba``, ``s`` or ``sample`` with up to four values is a colour;
@@ -87,18 +64,19 @@ def axes_of(picture: Labelled) -> str | None:
     return "".join(letters)
 
 
-def middle_of(array: Lazy, axes: str) -> Lazy:
+def middle_of(array: "DaskArray", axes: str) -> "DaskArray":
     """The middle of the middle picture, with all axes, in one chunk."""
     parts = []
     for letter, length in zip(axes, array.shape, strict=True):
         size = {"Y": SAMPLE, "X": SAMPLE, "S": length}.get(letter, 1)
         start = max(0, (length - size) // 2) if size > 1 else length // 2
         parts.append(slice(start, start + size))
-    return array[tuple(parts)].rechunk(-1)
+    middle: DaskArray = array[tuple(parts)].rechunk(-1)
+    return middle
 
 
 def denoise_lazily(
-    array: Lazy, model: Model | str | Path | None, options: Options, axes: str | None
+    array: "DaskArray", model: Model | str | Path | None, options: Options, axes: str | None
 ) -> Any:
     """A lazy array of clean values; what would be raised for every block is raised now."""
     from dask.delayed import delayed
