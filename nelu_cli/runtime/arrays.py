@@ -137,7 +137,7 @@ def estimate_noise(
     if is_labelled(source):
         axes, source = axes or axes_of(source), source.data
     if is_lazy(source):
-        axes = axes or usual_axes(source, channels_at=-1)
+        axes = axes or usual_axes(source.shape, channels_at=-1)
         source = np.asarray(middle_of(source, axes))
     given = _take(source)
     pixels, _ = Layout(axes or given.usual_axes(), given.array.shape).split(
@@ -198,7 +198,7 @@ def _taken(picture: object) -> _Given:
     if isinstance(picture, np.ma.MaskedArray):
         return _take_masked(picture)
     array = np.asarray(picture)
-    return _Given(array, partial(usual_axes, array, channels_at=-1), lambda result: result)
+    return _Given(array, partial(usual_axes, array.shape, channels_at=-1), lambda result: result)
 
 
 def _take_masked(array: np.ma.MaskedArray[Any, Any]) -> _Given:
@@ -207,7 +207,7 @@ def _take_masked(array: np.ma.MaskedArray[Any, Any]) -> _Given:
     def back(result: Array) -> Array:
         return np.ma.MaskedArray(result, mask.copy(), fill_value=array.fill_value)
 
-    return _Given(array.data, partial(usual_axes, array, channels_at=-1), back, mask)
+    return _Given(array.data, partial(usual_axes, array.shape, channels_at=-1), back, mask)
 
 
 def _take_tensor(tensor: Tensor) -> _Given:
@@ -218,7 +218,7 @@ def _take_tensor(tensor: Tensor) -> _Given:
         found = torch.from_numpy(result).to(tensor.device)
         return found.to(tensor.dtype) if result.dtype == array.dtype else found
 
-    return _Given(array, partial(usual_axes, array, channels_at=-3), back)
+    return _Given(array, partial(usual_axes, array.shape, channels_at=-3), back)
 
 
 def _take_image(image: "Image") -> _Given:

@@ -1,7 +1,7 @@
 """What the axes of an array mean, and the way to a stack of pictures and back."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,35 +12,30 @@ Array = NDArray[Any]
 _NARROW = 16  # columns: a stack of narrower pictures is more likely a picture of many channels
 
 
-class _Shaped(Protocol):
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-def usual_axes(array: _Shaped, channels_at: int) -> str:
+def usual_axes(shape: tuple[int, ...], channels_at: int) -> str:
     """What the axes of an array mean if nobody says it; channels are last, or third from last."""
-    dimensions = len(array.shape)
+    dimensions = len(shape)
     if dimensions == 2:
         return "YX"
-    if dimensions == 3 and array.shape[channels_at] > 4:
-        samples = array.shape[-1]
-        if channels_at == -1 and samples <= _NARROW and 4 * samples <= min(array.shape[:2]):
+    if dimensions == 3 and shape[channels_at] > 4:
+        samples = shape[-1]
+        if channels_at == -1 and samples <= _NARROW and 4 * samples <= min(shape[:2]):
             raise ImageError(
-                f"an array of shape {array.shape} may be a picture of {samples} channels, or a "
+                f"an array of shape {shape} may be a picture of {samples} channels, or a "
                 "stack of narrow ones; say which: axes='YXC' or axes='NYX'"
             )
         return "NYX"
     if dimensions in (3, 4):
-        channels = array.shape[channels_at]
+        channels = shape[channels_at]
         if channels > 4:
             raise ImageError(
-                f"an array of shape {array.shape} would have {channels} channels; "
+                f"an array of shape {shape} would have {channels} channels; "
                 "say what its axes are, as in axes='TCYX'"
             )
         letter = "C" if channels == 2 else "S"
         return "N"[: dimensions - 3] + ("YX" + letter if channels_at == -1 else letter + "YX")
     raise ImageError(
-        f"an array of shape {array.shape} is no picture; give (H, W), (H, W, C), a stack "
+        f"an array of shape {shape} is no picture; give (H, W), (H, W, C), a stack "
         "(N, H, W) or (N, H, W, C), or say what its axes are, as in axes='TCYX'"
     )
 

@@ -81,7 +81,7 @@ def denoise_lazily(
     """A lazy array of clean values; what would be raised for every block is raised now."""
     from dask.delayed import delayed
 
-    axes = axes or usual_axes(array, channels_at=-1)
+    axes = axes or usual_axes(array.shape, channels_at=-1)
     asked = model.exact or model if isinstance(model, Model) else model
     tiny = tuple(min(length, 8) for length in array.shape)
     pixels, _ = Layout(axes, tiny).split(np.zeros(tiny, array.dtype))
