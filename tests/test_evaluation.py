@@ -21,7 +21,6 @@ from nelu_cli.evaluation import (
     BASELINES,
     NOISY,
     Comparison,
-    FloatImage,
     Mean,
     Method,
     Results,
@@ -35,6 +34,7 @@ from nelu_cli.evaluation import (
     ssim,
 )
 from nelu_cli.noise import add_noise, noise_seed
+from nelu_cli.noise.filters import FloatImage
 
 
 def smooth(height: int = 48, width: int = 40, channels: int = 1, shift: float = 0) -> FloatImage:

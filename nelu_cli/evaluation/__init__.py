@@ -1,7 +1,7 @@
 """How well denoisers do: metrics, baselines, tables, figures."""
 
 from nelu_cli.evaluation.methods import BASELINES, Method, baseline, chosen_method, model_method
-from nelu_cli.evaluation.metrics import FloatImage, psnr, ssim
+from nelu_cli.evaluation.metrics import psnr, ssim
 from nelu_cli.evaluation.scores import (
     NOISY,
     Comparison,
@@ -20,7 +20,6 @@ __all__ = [
     "BASELINES",
     "NOISY",
     "Comparison",
-    "FloatImage",
     "Level",
     "Mean",
     "Method",

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from nelu_cli.atomic import atomic_file
 from nelu_cli.errors import UsageError
-from nelu_cli.evaluation import NOISY, Comparison, FloatImage, Results, level_text
+from nelu_cli.evaluation import NOISY, Comparison, Results, level_text
+from nelu_cli.noise.filters import FloatImage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nelu_cli.errors import UsageError
-from nelu_cli.evaluation.metrics import FloatImage
+from nelu_cli.noise.filters import FloatImage
 from nelu_cli.words import Quality
 
 if TYPE_CHECKING:

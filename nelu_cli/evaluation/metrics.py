@@ -7,9 +7,9 @@ population covariance, data range 1.
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-FloatImage = npt.NDArray[np.float32]  # (H, W, C), clean values in 0..1
+from nelu_cli.noise.filters import FloatImage
+
 SSIM_SIDE = 11  # the window of SSIM must fit into the image
 
 

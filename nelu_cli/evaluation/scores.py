@@ -20,8 +20,9 @@ import numpy as np
 from nelu_cli.data import sets as datasets
 from nelu_cli.errors import DatasetError, NeluError
 from nelu_cli.evaluation.methods import Method
-from nelu_cli.evaluation.metrics import SSIM_SIDE, FloatImage, psnr, ssim
+from nelu_cli.evaluation.metrics import SSIM_SIDE, psnr, ssim
 from nelu_cli.noise import add_noise, noise_seed
+from nelu_cli.noise.filters import FloatImage
 from nelu_cli.words import NoiseKind
 
 NOISY = "noisy"  # the first row of every table

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-FloatImage = NDArray[np.float32]  # (H, W, C)
+FloatImage = NDArray[np.float32]  # (H, W, C), clean values in 0–1
 
 _YCC: Final = np.array(  # JPEG's luma and two chromas, without offsets
     [[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]], np.float32

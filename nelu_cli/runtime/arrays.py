@@ -16,7 +16,7 @@ from torch import Tensor
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.runtime import noise_level
 from nelu_cli.runtime.choice import choose_model
-from nelu_cli.runtime.layout import Layout, usual_axes
+from nelu_cli.runtime.layout import Array, Layout, usual_axes
 from nelu_cli.runtime.lazy import axes_of, denoise_lazily, is_labelled, is_lazy, middle_of
 from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.options import DEFAULT_MEMORY, Options
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from xarray import DataArray
 
 Kind = TypeVar("Kind", NDArray[Any], Tensor, "Image", "DaskArray", "DataArray")
-
-Array = NDArray[Any]
 
 
 def denoise(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from nelu_cli.images import to_dtype
 from nelu_cli.runtime.choice import candidates
-from nelu_cli.runtime.layout import Layout, usual_axes
+from nelu_cli.runtime.layout import Array, Layout, usual_axes
 from nelu_cli.runtime.models import Model, Models, default_models
 from nelu_cli.runtime.options import Options
 from nelu_cli.runtime.parts import Settled, settle, without_values
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 SAMPLE: Final = 1024  # pixels a side, from the middle of the middle picture
 COLOURS: Final = frozenset({"s", "sample", "samples", "rgb", "rgba"})  # dimensions of a colour
-
-Array = NDArray[Any]
 
 
 def is_labelled(picture: object) -> TypeGuard["DataArray"]:
