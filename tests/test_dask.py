@@ -224,6 +224,12 @@ def test_pipes_are_refused(client: Client, tmp_path: Path) -> None:
         list(denoise_files_on(client, [Job(None, tmp_path / "a.png")], Settings()))
 
 
+def test_a_noise_map_is_not_dropped_without_a_word(client: Client, tmp_path: Path) -> None:
+    job = Job(tmp_path / "a.png", tmp_path / "b.png", tmp_path / "map.png")
+    with pytest.raises(UsageError, match=r"^--noise-map is for this machine; leave it out, or"):
+        list(denoise_files_on(client, [job], Settings()))
+
+
 def test_a_scheduler_that_dies_is_one_line_and_a_second_run_finishes(
     nelu: Nelu, tmp_path: Path
 ) -> None:

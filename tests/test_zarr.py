@@ -349,6 +349,15 @@ def test_the_command_refuses_in_one_line(
         (source, source): (2, f"{source}: the result needs a name of its own"),
         (source, plate, out): (2, "an OME-Zarr image is denoised by itself"),
         (source, out, "--plane", "zx"): (2, f"{source}: --plane takes two of its axes 'yx', not"),
+        (source, out, "--dtype", "float32"): (
+            2,
+            f"{source}: an OME-Zarr image keeps its type uint16",
+        ),
+        (source, out, "--report", "a.html"): (
+            2,
+            "--dtype bilevel, --noise-map and --report are for",
+        ),
+        (source, out, "--noise-map", "a.png"): (2, "--dtype bilevel, --noise-map and --report"),
         (plate, out): (1, f"{plate}: a plate of images; name one image in it, as {plate / '0'}"),
         (damaged, out): (1, f"{damaged}: cannot be read as OME-Zarr ("),
     }

@@ -235,8 +235,10 @@ def denoise(
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
     hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
     if any(is_zarr(place(name)) for name in inputs if name != STDIO):
-        if settings.bilevel:
-            raise UsageError("--dtype bilevel is for picture files, not for OME-Zarr")
+        if settings.bilevel or noise_map is not None or report is not None:
+            raise UsageError(
+                "--dtype bilevel, --noise-map and --report are for picture files, not for OME-Zarr"
+            )
         return denoise_zarr(
             inputs,
             output,

@@ -146,6 +146,8 @@ def denoise_files_on(
     for job in jobs:
         if job.source is None or job.target is None:
             raise UsageError("--dask needs files, not standard input or output")
+        if job.noise_map is not None:
+            raise UsageError("--noise-map is for this machine; leave it out, or --dask")
         transfers.append(Transfer(place(job.source), place(job.target)))
     models = Models() if models is None else models
     yield from transfer_all_on(client, transfers, settings, models, progress, threads=threads)

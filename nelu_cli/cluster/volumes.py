@@ -118,6 +118,10 @@ def denoise_volume(
         raise UsageError(f"{source}: --plane takes two of its axes {image.axes!r}, not {plane!r}")
     part = there if there.remote else Place(f"{there}.part")
     array = array_in(here, image.levels[0])
+    if options.dtype is not None and np.dtype(options.dtype) != array.dtype:
+        raise UsageError(
+            f"{source}: an OME-Zarr image keeps its type {array.dtype}; leave --dtype out"
+        )
     models = Models() if models is None else models
     weights, same = _settle(array, image.axes, plane, models, options)
     most = most_pixels(array.size, array.dtype.itemsize, memory=options.memory, at_once=at_once)
