@@ -91,6 +91,16 @@ def test_gain_and_read_noise_are_found_in_the_picture(gain: float, read_noise: f
         assert found.deviation(signal) == pytest.approx(truth.deviation(signal), rel=0.05)
 
 
+def test_texture_in_most_of_a_picture_is_not_taken_for_noise() -> None:
+    """It only adds, so that the bins below the line count in full."""
+    rng, truth = np.random.default_rng(0), SensorNoise(20.0, 60.0**2)
+    light = np.linspace(0, 12_000, 512)[None, :, None] * np.ones((384, 1, 4))
+    light[:, 102:] *= 1 + 0.05 * rng.standard_normal((384, 410, 4))
+    values = 20.0 * (rng.poisson(np.maximum(light, 0) / 20) + rng.normal(0, 3, light.shape))
+    found = estimate_sensor_noise(np.rint(values).astype(np.float32), 16_000)
+    assert found.deviation(2880) == pytest.approx(truth.deviation(2880), rel=0.1)
+
+
 @pytest.mark.parametrize("value", [0, 700, 16_383])
 def test_pictures_without_noise_have_a_noise_model_too(value: int) -> None:
     found = estimate_sensor_noise(np.full((64, 64, 4), value, np.float32), 16_383)

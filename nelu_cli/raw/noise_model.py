@@ -65,7 +65,10 @@ def _block_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fit(levels: NDArray[np.float64], variances: NDArray[np.float64], least: float) -> SensorNoise:
-    """The line through the bins; each counts by the inverse of its variance, outliers by less."""
+    """The line through the bins; each counts by the inverse of its variance.
+
+    Those far above it count by less: texture only adds.
+    """
     trust = np.ones_like(levels)
     gain, variance = 0.0, 0.0
     for _ in range(_ROUNDS):
@@ -80,6 +83,6 @@ def _fit(levels: NDArray[np.float64], variances: NDArray[np.float64], least: flo
             variance = least
             gain = (weight @ (levels * (variances - least))) / max(weight @ levels**2, 1e-30)
         expected = np.maximum(gain * levels + variance, least)
-        trust = 1 / (1 + ((variances - expected) / (0.1 * expected)) ** 2)
+        trust = 1 / (1 + (np.maximum(variances - expected, 0) / (0.1 * expected)) ** 2)
     smallest = max(float(levels.max()), 1.0) * 1e-9
     return SensorNoise(max(float(gain), smallest), max(float(variance), least))
