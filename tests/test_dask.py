@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,9 @@ from PIL import Image
 from zarr_images import load, save, scene
 
 from nelu_cli.cluster import blocks, scheduler, volumes
+from nelu_cli.cluster.blocks import Block
 from nelu_cli.cluster.scheduler import alike_everywhere, blocks_on, connected, denoise_files_on
+from nelu_cli.cluster.volumes import Volume
 from nelu_cli.cluster.weights import Weights, weights_of
 from nelu_cli.errors import ClusterError, UsageError
 from nelu_cli.files.plan import Job
@@ -130,6 +132,32 @@ def test_blocks_come_out_as_in_one_process_bit_for_bit(
     for level in "01":
         first, second = (load(tmp_path / f"{side}.zarr", level) for side in ("here", "there"))
         assert np.array_equal(first, second)
+
+
+def test_a_worker_that_dies_loses_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "SIDE", 64)
+    source = save(tmp_path / "in.zarr", scene(200, 256), "yx", (64, 64))
+    volumes.denoise_volume(source, tmp_path / "whole.zarr")
+    done: list[str] = []
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def run(volume: Volume, waiting: Sequence[Block]) -> Iterator[Block]:
+            for block in blocks_on(client, volume, waiting):
+                done.append(block.name)
+                if len(done) == 3:
+                    victim = next(iter(cluster.workers.values()))
+                    os.kill(victim.process.pid, signal.SIGKILL)
+                yield block
+
+        record = volumes.denoise_volume(source, tmp_path / "out.zarr", run=run)
+    assert record.status == "done"
+    assert len(set(done)) == len(done) == 16 + 4
+    for level in "01":
+        found, whole = (load(tmp_path / f"{name}.zarr", level) for name in ("out", "whole"))
+        assert np.abs(found.astype(int) - whole).max() <= 1
 
 
 def test_tasks_share_the_cores_of_a_machine_and_keep_to_their_share_of_memory(
