@@ -1,6 +1,5 @@
 """``nelu denoise``: pictures in, clean pictures out."""
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -195,10 +194,11 @@ def denoise(
     from nelu_cli.cli.large import denoise_zarr
     from nelu_cli.cli.page import PageReport, check_report
     from nelu_cli.cli.remote import denoise_urls
-    from nelu_cli.cli.reporting import Report, file_progress
+    from nelu_cli.cli.reporting import Report
+    from nelu_cli.cli.request import Request
     from nelu_cli.cluster.ome import is_zarr
     from nelu_cli.cluster.places import is_url, place
-    from nelu_cli.cluster.scheduler import connected, denoise_files_on
+    from nelu_cli.cluster.scheduler import denoise_files_on
     from nelu_cli.files.formats import PICTURES
     from nelu_cli.files.plan import default_output, plan_jobs
     from nelu_cli.files.queue import denoise_files
@@ -233,35 +233,28 @@ def denoise(
             raise UsageError(f"{output}: say where the result goes; name it last")
         output = default_output(output, settings.rename)
     _check_streams(inputs, output, dry_run=dry_run, json_lines=json_lines)
-    hidden = quiet or dry_run or (json_lines and sys.stdout.isatty())
+
+    def request(total: int, page: PageReport | None = None) -> Request:
+        return Request(
+            inputs,
+            output,
+            settings,
+            _prepare(model, device, precision, threads, shifts),
+            Report(quiet=quiet, json_lines=json_lines, total=total, page=page),
+            hidden=quiet or dry_run or (json_lines and sys.stdout.isatty()),
+            dask=dask,
+            threads=threads,
+        )
+
     if any(is_zarr(place(name)) for name in inputs if name != STDIO):
         if settings.bilevel or noise_map is not None or report is not None:
             raise UsageError(
                 "--dtype bilevel, --noise-map and --report are for picture files, not for OME-Zarr"
             )
-        return denoise_zarr(
-            inputs,
-            output,
-            settings,
-            Report(quiet=quiet, json_lines=json_lines, total=1),
-            _prepare(model, device, precision, threads, shifts),
-            plane=plane,
-            dask=dask,
-            threads=threads,
-            hidden=hidden,
-        )
+        return denoise_zarr(request(total=1), plane)
     if any(is_url(name) for name in files):
         _refuse_with_urls(noise_map, report, STDIO in files)
-        return denoise_urls(
-            inputs,
-            output,
-            settings,
-            Report(quiet=quiet, json_lines=json_lines, total=0),
-            _prepare(model, device, precision, threads, shifts),
-            dask=dask,
-            threads=threads,
-            hidden=hidden,
-        )
+        return denoise_urls(request(total=0))
     plan = plan_jobs(inputs, output, PICTURES, settings.rename)
     if noise_map is not None:
         plan = plan.with_noise_map(noise_map, force=force)
@@ -269,22 +262,15 @@ def denoise(
     if report is not None:
         check_report(report, plan.jobs, force=force)
         page = None if dry_run else PageReport(report, len(plan.jobs), settings.max_pixels)
-    models = _prepare(model, device, precision, threads, shifts)
-    teller = Report(quiet=quiet, json_lines=json_lines, total=plan.total, page=page)
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(
-            file_progress(len(plan.jobs), console=teller.console, quiet=hidden)
-        )
-        for record in (*plan.problems, *plan.left_out):
-            teller.add(record)
-        if dask is None or dry_run:
-            records = denoise_files(plan.jobs, settings, models, bar)
-        else:
-            client = stack.enter_context(connected(dask, len(plan.jobs)))
-            records = denoise_files_on(client, plan.jobs, settings, models, bar, threads=threads)
-        teller.add_all(records)
-    teller.summarize()
-    return teller.outcome.exit_code
+    asked = request(plan.total, page)
+    return asked.tell_all(
+        plan,
+        len(plan.jobs),
+        lambda bar: denoise_files(plan.jobs, settings, asked.models, bar),
+        lambda client, bar: denoise_files_on(
+            client, plan.jobs, settings, asked.models, bar, threads=threads
+        ),
+    )
 
 
 def _refuse_with_urls(noise_map: Path | None, report: Path | None, stdio: bool) -> None:
