@@ -24,6 +24,7 @@ _STRUCTURE = {  # tags that say how pixels are stored: written afresh
     *(532, 559, 32995, 32996, 32997, 32998, 50674),
     *(33628, 33629, 33630, 33631),  # MetaMorph: where the planes of a stack in one piece lie
 }
+Tag = tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]  # as tifffile takes it
 _POINTERS = {exif.EXIF: "ExifTag", exif.GPS: "GPSTag"}  # named, or tifffile leaves them out
 
 
@@ -159,11 +160,9 @@ def default_layout(picture: Picture) -> TiffLayout:
     )
 
 
-def extratags(
-    directory: exif.Directory, order: str, *, first: bool, big: bool
-) -> list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]]:
+def extratags(directory: exif.Directory, order: str, *, first: bool, big: bool) -> list[Tag]:
     """Tags for tifffile; those that point to further directories point nowhere yet."""
-    tags: list[tuple[int | str, int, int, bytes | int | tuple[int, ...], bool]] = [
+    tags: list[Tag] = [
         (entry.code, entry.type, entry.count, _value(entry, order), True)
         for entry in directory.entries
         if entry.code not in exif.RESOLUTION
