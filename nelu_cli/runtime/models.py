@@ -1,7 +1,7 @@
 """Weights ready to run."""
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +46,10 @@ class Model:
         if self.source is None:  # made by hand: travels whole
             parts = self.name, self.network, self.device, self.precision, self.exact
             return Model, (*parts, None, self.for_photos)
-        precision = "auto" if self.exact else self.precision
-        return _load_again, (self.source, self.device.type, precision, self.shifts)
+        precision: Precision = "auto" if self.exact else self.precision
+        where, shifts = self.device.type, self.shifts
+        load = partial(load_model, self.source, device=where, precision=precision, shifts=shifts)
+        return load, ()
 
     def suited_to(self, pixels: NDArray[Any]) -> "Model":
         """This model, in float32 if the pixels (..., H, W, C) need it."""
@@ -102,10 +104,6 @@ def load_model(
     return replace(
         exact, network=rounded, precision="bfloat16", exact=exact if precision == "auto" else None
     )
-
-
-def _load_again(source: str | Path, device: str, precision: Precision, shifts: int | None) -> Model:
-    return load_model(source, device=device, precision=precision, shifts=shifts)
 
 
 def preferred_model(channels: int) -> str:
