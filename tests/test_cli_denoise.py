@@ -27,7 +27,7 @@ from nelu_cli import checkpoints, images
 from nelu_cli.cli import run
 from nelu_cli.cli.plain import plain
 from nelu_cli.cli.reporting import progress, stderr_console
-from nelu_cli.cli.sizes import parse_bytes, parse_count
+from nelu_cli.cli.values import parse_bytes, parse_count
 from nelu_cli.errors import UsageError
 from nelu_cli.files import job as file_job
 from nelu_cli.files.records import Outcome

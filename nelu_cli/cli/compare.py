@@ -7,7 +7,7 @@ import typer
 
 from nelu_cli.cli.options import MaxPixels, Quiet
 from nelu_cli.cli.page import check_page, looks_of, write_report
-from nelu_cli.cli.sizes import parse_count
+from nelu_cli.cli.values import parse_count
 from nelu_cli.errors import ImageError, NeluError, UsageError
 
 if TYPE_CHECKING:

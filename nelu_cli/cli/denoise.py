@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName, Quiet, Threads
-from nelu_cli.cli.sizes import parse_bytes, parse_count, parse_quality
+from nelu_cli.cli.values import parse_bytes, parse_count, parse_quality
 from nelu_cli.errors import UsageError
 from nelu_cli.files.plan import STDIO
 from nelu_cli.words import Colour, Nan, Precision

@@ -12,7 +12,7 @@ import typer
 
 from nelu_cli.cli.completion import complete_baselines, complete_models, complete_sets
 from nelu_cli.cli.options import DataDir, Device, Threads
-from nelu_cli.cli.sizes import parse_quality
+from nelu_cli.cli.values import parse_quality
 from nelu_cli.errors import NeluError, UsageError
 from nelu_cli.words import NoiseKind, Precision, Quality
 

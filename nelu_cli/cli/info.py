@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nelu_cli.cli.options import Device, JsonLines, MaxPixels, ModelName
-from nelu_cli.cli.sizes import parse_count
+from nelu_cli.cli.values import parse_count
 from nelu_cli.errors import ImageError, UsageError
 from nelu_cli.files.plan import STDIO, collect
 from nelu_cli.files.records import Record

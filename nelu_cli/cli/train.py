@@ -11,7 +11,7 @@ import typer
 
 from nelu_cli.cli.completion import complete_models, complete_sets
 from nelu_cli.cli.plain import plain
-from nelu_cli.cli.sizes import parse_counts, parse_range
+from nelu_cli.cli.values import parse_counts, parse_range
 from nelu_cli.errors import UsageError
 from nelu_cli.stopping import stopped_by
 from nelu_cli.words import Device, Precision
