@@ -213,30 +213,37 @@ def test_other_programs_read_the_result(tmp_path: Path, version: str) -> None:
     assert np.array_equal(np.asarray(node.data[0]), load(tmp_path / "out.zarr"))
 
 
+class Runs:
+    """Ways to run blocks that note what was done."""
+
+    def __init__(self) -> None:
+        self.done: list[Block] = []
+
+    def four(self, volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        """Stop after four of them."""
+        for block in one_after_the_other(volume, blocks[:4]):
+            self.done.append(block)
+            yield block
+        raise KeyboardInterrupt
+
+    def all(self, volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
+        self.done.extend(blocks)
+        return one_after_the_other(volume, blocks)
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_finished_blocks_are_not_done_again(tmp_path: Path) -> None:
     values = scene(128, 192)
     source = save(tmp_path / "in.zarr", values, "yx", (64, 64))
     whole, target = tmp_path / "whole.zarr", tmp_path / "out.zarr"
     denoise_volume(source, whole)
-    done: list[Block] = []
-
-    def stops_early(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
-        for block in one_after_the_other(volume, blocks[:4]):
-            done.append(block)
-            yield block
-        raise KeyboardInterrupt
-
-    def counts(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
-        done.extend(blocks)
-        return one_after_the_other(volume, blocks)
-
+    ran = Runs()
     with pytest.raises(KeyboardInterrupt):
-        denoise_volume(source, target, run=stops_early)
+        denoise_volume(source, target, run=ran.four)
     assert not target.exists()
     assert (tmp_path / "out.zarr.part").is_dir()
-    denoise_volume(source, target, run=counts)
-    assert len({block.name for block in done}) == len(done) == 6 + 2
+    denoise_volume(source, target, run=ran.all)
+    assert len({block.name for block in ran.done}) == len(ran.done) == 6 + 2
     assert np.array_equal(load(target), load(whole))
     assert not (tmp_path / "out.zarr.part").exists()
 
@@ -260,22 +267,11 @@ def test_another_machine_goes_on_as_the_work_began(
 ) -> None:
     """With more workers, less memory, and slower in bfloat16."""
     source = save(tmp_path / "in.zarr", scene(128, 192).clip(0, 9000), "yx", (64, 64))
-    done: list[Block] = []
-
-    def stops_early(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
-        for block in one_after_the_other(volume, blocks[:4]):
-            done.append(block)
-            yield block
-        raise KeyboardInterrupt
-
-    def counts(volume: Volume, blocks: Sequence[Block]) -> Iterator[Block]:
-        done.extend(blocks)
-        return one_after_the_other(volume, blocks)
-
+    ran = Runs()
     with monkeypatch.context() as there:
         there.setattr(precision, "bfloat16_pays", lambda device: True)
         with pytest.raises(KeyboardInterrupt):
-            denoise_volume(source, tmp_path / "out.zarr", run=stops_early)
+            denoise_volume(source, tmp_path / "out.zarr", run=ran.four)
     few = Options(memory=100 << 20)
     with pytest.raises(ImageError, match="is of a run with other settings"):
         denoise_volume(
@@ -283,12 +279,12 @@ def test_another_machine_goes_on_as_the_work_began(
             tmp_path / "out.zarr",
             models=Models(precision="float32"),
             options=few,
-            run=counts,
+            run=ran.all,
             at_once=8,
         )
-    record = denoise_volume(source, tmp_path / "out.zarr", options=few, run=counts, at_once=8)
+    record = denoise_volume(source, tmp_path / "out.zarr", options=few, run=ran.all, at_once=8)
     assert record.precision == "bfloat16"
-    assert len({block.name for block in done}) == len(done) == 6 + 2
+    assert len({block.name for block in ran.done}) == len(ran.done) == 6 + 2
 
 
 def test_work_that_was_stopped_before_it_began_is_begun_anew(tmp_path: Path) -> None:
