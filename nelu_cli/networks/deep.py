@@ -20,16 +20,6 @@ from nelu_cli.networks.symmetry import ORIENTATIONS, Symmetry
 from nelu_cli.networks.watching import tell
 from nelu_cli.operators import PIECE, NeLU
 
-__all__ = [
-    "FAMILY",
-    "FLAGSHIP",
-    "DeepAutoencoder",
-    "DeepConfig",
-    "ResidualBlock",
-    "hidden_channels",
-    "is_idle",
-]
-
 DEEP_STRIP = 8 << 20
 """Bytes of a feature map that a layer of the deep network takes at a time …"""
 LEAST_ROWS = 8

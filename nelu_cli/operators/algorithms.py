@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Proximal", "algorithm_1", "algorithm_2", "soft_threshold"]
-
 Proximal = Literal["relu", "soft"]
 
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from nelu_cli.errors import NeluError
 from nelu_cli.operators.exact import nelu
 
-__all__ = ["duality_gap", "sqrt_lasso"]
-
 CHECK_EVERY = 10
 """Steps from one look at the optimality to the next."""
 

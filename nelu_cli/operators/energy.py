@@ -7,17 +7,6 @@ is in :func:`nelu_cli.operators.nelu` and, step by step, in docs/maths.md.
 import torch
 from torch import Tensor
 
-__all__ = [
-    "PIECE",
-    "lam_of_entries",
-    "newton_energy",
-    "pieces",
-    "sorted_energy",
-    "split_energy",
-    "squared_norms",
-    "squared_ratio",
-]
-
 PIECE = 2**19
 """Entries that are taken through the passes of NeLU together, so that they stay in the cache."""
 

@@ -16,8 +16,6 @@ from nelu_cli.operators.energy import (
 )
 from nelu_cli.operators.window import WINDOW_FLOOR, Window, window_energy
 
-__all__ = ["Solver", "nelu", "shrink"]
-
 Solver = Literal["newton", "sort"]
 
 

@@ -6,8 +6,6 @@ from torch import Tensor, nn
 from nelu_cli.operators.algorithms import Proximal, algorithm_2
 from nelu_cli.operators.exact import nelu
 
-__all__ = ["AcceleratedNeLU", "NeLU"]
-
 
 class NeLU(nn.Module):
     """The exact NeLU as a layer, with a learnable τ: λ = τ/√d for vectors of d entries.

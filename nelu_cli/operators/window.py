@@ -8,15 +8,6 @@ from torch.nn import functional as F
 
 from nelu_cli.operators.energy import pieces, split_energy, squared_norms, squared_ratio
 
-__all__ = [
-    "WINDOW_FLOOR",
-    "Window",
-    "WindowMeans",
-    "window_energy",
-    "window_quotient",
-    "window_sums",
-]
-
 WINDOW_FLOOR = 0.1
 """Least value of 1 − Σλ² with a window, where nothing else keeps it from 0."""
 
