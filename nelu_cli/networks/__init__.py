@@ -1,14 +1,8 @@
 """Denoising networks, one file a family. A new one takes a line in ``registry``."""
 
 from nelu_cli.networks.base import Config, Memory, Network
-from nelu_cli.networks.deep import (
-    FLAGSHIP,
-    DeepAutoencoder,
-    DeepConfig,
-    ResidualBlock,
-    hidden_channels,
-    is_idle,
-)
+from nelu_cli.networks.blocks import ResidualBlock, hidden_channels, is_idle
+from nelu_cli.networks.deep import FLAGSHIP, DeepAutoencoder, DeepConfig
 from nelu_cli.networks.family import Family, Recipe
 from nelu_cli.networks.paper import PaperActivation, PaperAutoencoder, PaperConfig
 from nelu_cli.networks.registry import build, family, family_names

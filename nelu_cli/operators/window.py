@@ -102,12 +102,12 @@ def window_sums(
     Not as products with a vector: torch computes these on one thread, which has to fetch what the
     others have just written, and that takes long where the cores share no cache.
     """
-    u, weight = u.to(lam.dtype), lam.square()
-    inactive = u.square()
+    weight = lam.square()
+    inactive = u.to(lam.dtype, copy=True).square_()
     active = energy.unsqueeze(-1) * weight
     torch.gt(inactive, active, out=active)  # 1 or 0, many times faster than booleans
     if nonnegative:
-        active.mul_(u.sign().relu_())
+        active.mul_(u > 0)
     inactive.addcmul_(inactive, active, value=-1)
     return active.mul_(weight).sum(-1), inactive.sum(-1)
 
