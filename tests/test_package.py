@@ -239,6 +239,20 @@ def test_python_dash_m_is_nelu() -> None:
     assert nelu("--version") == f"nelu {__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_threads_wait_asleep_unless_the_user_says_how(given: dict[str, str], spins: str) -> None:
+    """Said before torch is there, since OpenMP looks for it once, as it is loaded."""
+    script = (
+        "import os, sys; from nelu_cli import __main__ as entry, cli\n"
+        "cli.main = lambda: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
+        "entry.main()"
+    )
+    assert run("-c", script, **given) == f"{spins} False\n"
+
+
 def test_no_command_shows_the_help() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "nelu_cli"], cwd=ROOT, capture_output=True, text=True, check=False
