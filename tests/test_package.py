@@ -161,6 +161,7 @@ def run(*arguments: str, **environment: str) -> str:
         name: value
         for name, value in os.environ.items()
         if name not in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "COLUMNS")
+        and name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     }
     done = subprocess.run(
         [sys.executable, *arguments],
