@@ -355,7 +355,7 @@ def test_padding_mirrors_and_repeats_the_border_where_too_small(height: int, wid
     ("changes", "fault"),
     [
         ({"channels": 2}, "channels must be 1 or 3"),
-        ({"filters": 0}, "filters, kernel and steps must be whole numbers"),
+        ({"filters": 0}, "filters, kernel and the steps of Algorithm 2 must be whole numbers"),
         ({"filters": 10**9}, "whole numbers from 1 to"),
         ({"kernel": 11.0}, "whole numbers"),
         ({"stride": 1}, "stride must be whole numbers from 2"),

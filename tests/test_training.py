@@ -24,6 +24,7 @@ from nelu_cli.data.patches import Batch
 from nelu_cli.errors import DatasetError, TrainingError
 from nelu_cli.networks import Config, DeepConfig, PaperConfig, ResidualBlock
 from nelu_cli.networks.symmetry import Symmetry
+from nelu_cli.operators import AcceleratedNeLU
 from nelu_cli.training import Event, Loss, TrainConfig, load_run, train
 from nelu_cli.training import loop as training
 from nelu_cli.training import run as training_run
@@ -502,6 +503,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
             ["--network", "deep", "--decode"],
             "--pass-through/--decode is not an option of --network deep; leave it out",
         ),
+        (
+            ["--network", "deep", "--iterations", "20"],
+            "--iterations is not an option of --network deep; leave it out",
+        ),
+        (["--iterations", "0"], "filters, kernel and the steps of Algorithm 2 must be"),
         (["--network", "deep", "--window", "4"], "the window must be odd"),
         (["--network", "deep", "--hidden", "8,8"], "widths and hidden must be as many"),
         (["--channels", "2"], "channels must be 1 or 3, not 2"),
@@ -613,6 +619,15 @@ def test_sigma_15_trains_the_papers_network(pictures: Path, tmp_path: Path, reci
     assert checkpoint.record.sigma == "15"
     assert ("Waterloo" in checkpoint.record.note) == (not ours)
     assert checkpoint.record.command.startswith("nelu train --sigma 15 --data ")
+
+
+def test_algorithm_2_has_as_many_steps_as_it_is_given(pictures: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    arguments = ["--data", str(pictures), "--steps", "1", "--patch", "16", "--batch", "1"]
+    algorithm = ["--activation", "nelu-unrolled", "--iterations", "3"]
+    assert cli.run(["train", *arguments, *algorithm, "--quiet", "--out", str(out)]) == 0
+    network = checkpoints.load(out / "best.safetensors").network
+    assert [m.steps for m in network.modules() if isinstance(m, AcceleratedNeLU)] == [3]
 
 
 def test_the_papers_recipe_is_the_papers(pictures: Path, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ _OPTIONS = {  # by the fields of a network's config, where they are not called a
     "signed": "--signed/--nonnegative",
     "pass_through": "--pass-through/--decode",
     "symmetric": "--symmetry",
+    "steps": "--iterations",
 }
 
 
@@ -123,6 +124,10 @@ def train(
             "--pass-through/--decode",
             help="paper: subtract what is shrunk away from the input (ours), or decode the code.",
         ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        _network_option(help="paper, nelu-unrolled: N, the steps of Algorithm 2. Default: 10."),
     ] = None,
     widths: Annotated[
         str | None, _network_option(help="deep: channels at each scale. Default: 48,80,128,128.")
@@ -260,6 +265,7 @@ def train(
         "activation": activation,
         "signed": signed,
         "pass_through": pass_through,
+        "steps": iterations,
         "widths": parse_counts(widths),
         "blocks": parse_counts(blocks),
         "decoder_blocks": parse_counts(decoder_blocks),

@@ -49,7 +49,9 @@ class PaperConfig:
             object.__setattr__(self, "signed", True)
         check_counts("channels", 1, self.channels)
         check(self.channels in (1, 3), f"channels must be 1 or 3, not {self.channels}")
-        check_counts("filters, kernel and steps", 1, self.filters, self.kernel, self.steps)
+        check_counts(
+            "filters, kernel and the steps of Algorithm 2", 1, self.filters, self.kernel, self.steps
+        )
         check_counts("stride", 2, self.stride)
         check_counts("training stride", 1, self.training_stride)
         check(self.stride <= self.kernel, "the stride must not exceed the kernel")
