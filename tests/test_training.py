@@ -508,6 +508,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(pictures: Path, tmp_path: Path) -> N
             "--iterations is not an option of --network deep; leave it out",
         ),
         (["--iterations", "0"], "filters, kernel and the steps of Algorithm 2 must be"),
+        (["--iterations", "20"], "--iterations is for --activation nelu-unrolled"),
         (["--network", "deep", "--window", "4"], "the window must be odd"),
         (["--network", "deep", "--hidden", "8,8"], "widths and hidden must be as many"),
         (["--channels", "2"], "channels must be 1 or 3, not 2"),

@@ -1,9 +1,9 @@
 """The paper's convolutional auto-encoder: one hidden layer, all stride shifts averaged."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -196,6 +196,14 @@ class PaperAutoencoder(Network):
         return [Memory(held, 80 * config.channels)]
 
 
+def _shaped(config: PaperConfig, given: Mapping[str, Any]) -> PaperConfig:
+    """Steps are for Algorithm 2 alone: nobody is to believe that they did anything elsewhere."""
+    shaped = replace(config, **given)
+    takes_steps = shaped.activation == "nelu-unrolled"
+    check("steps" not in given or takes_steps, "--iterations is for --activation nelu-unrolled")
+    return shaped
+
+
 FAMILY = Family(
     about="one hidden layer, as in the paper",
     config=PaperConfig,
@@ -228,4 +236,5 @@ FAMILY = Family(
             },
         ),
     },
+    shaped=_shaped,
 )
