@@ -10,7 +10,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ if sys.platform != "win32":
     import fcntl
 
 _NAME_BYTES = 200  # of the target's name in the temporary's: file systems allow 255 in all
-_LITTER = re.compile(r"\..+\.[0-9a-f]{16}\.tmp", re.DOTALL)
+_LITTER = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 _FULL = {errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _SETTLED = 60  # seconds after which a temporary file that nobody holds is litter
 
@@ -56,8 +56,7 @@ def atomic_file(path: Path, *, replace: bool = True) -> Iterator[BinaryIO]:
     if old is None and path.is_symlink():
         raise FileExistsError(errno.EEXIST, "is a link that leads nowhere", str(path))
     target = Path(os.path.realpath(path))
-    name = os.fsdecode(os.fsencode(target.name)[:_NAME_BYTES])
-    temporary = target.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
+    temporary = target.with_name(f".{_shortened(target.name)}.{secrets.token_hex(8)}.tmp")
 
     def create(name: str, flags: int) -> int:
         return os.open(name, flags, 0o666 if old is None else 0o600)
@@ -89,13 +88,24 @@ def write_whole(path: Path, content: bytes, *, replace: bool = True) -> None:
         handle.write(content)
 
 
-def sweep(folder: Path) -> None:
-    """Remove temporary files of ours whose writers are gone: killed, or cut off from power."""
+def sweep(folder: Path, finished: Collection[str] = ()) -> None:
+    """Remove temporary files of ours whose writers are gone: killed, or cut off from power.
+
+    Args:
+        finished: names of files that nobody writes any more. Temporary files of theirs are litter
+            at once; others only after a while, for their writers may be about to lock them.
+    """
+    names = {_shortened(name) for name in finished}
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            if _LITTER.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+            litter = _LITTER.fullmatch(entry.name)
+            if litter and entry.is_file(follow_symlinks=False):
                 with contextlib.suppress(OSError):
-                    _remove_litter(Path(entry.path))
+                    _remove_litter(Path(entry.path), 0 if litter[1] in names else _SETTLED)
+
+
+def _shortened(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
 
 
 def _name(temporary: Path, target: Path, *, replace: bool) -> None:
@@ -121,8 +131,8 @@ def _hold(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _remove_litter(path: Path) -> None:
-    if sys.platform == "win32" or time.time() - path.stat().st_mtime < _SETTLED:
+def _remove_litter(path: Path, settled: float) -> None:
+    if sys.platform == "win32" or time.time() - path.stat().st_mtime < settled:
         return
     with open(path, "rb") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if its writer is alive

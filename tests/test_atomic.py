@@ -187,6 +187,10 @@ def test_only_old_litter_that_nobody_holds_is_swept(tmp_path: Path) -> None:
         os.utime(busy, (0, 0))
         sweep(tmp_path)
         assert {young, busy} == set(tmp_path.iterdir())
+        sweep(tmp_path, finished=["other"])
+        assert {young, busy} == set(tmp_path.iterdir())
+        sweep(tmp_path, finished=["x", "busy"])  # of a finished file it is litter at once
+        assert {busy} == set(tmp_path.iterdir())
         handle.write(b"done")
     sweep(tmp_path / "nowhere")
     assert (tmp_path / "busy").read_bytes() == b"done"

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nelu_cli.atomic import sweep
 from nelu_cli.cluster.blocks import Block
 from nelu_cli.cluster.places import place
 from nelu_cli.cluster.transfers import Transfer, carry_out, decided
@@ -190,6 +191,7 @@ def transfer_all_on(
                 progress(transfer, 0, 1)
                 progress(transfer, 1, 1)
             yield record
+    _sweep_after(waiting)
 
 
 def blocks_on(
@@ -258,6 +260,15 @@ def _denoise(transfer: Transfer, settings: Settings, weights: Weights, share: _S
         settings, options=replace(settings.options, memory=_memory(settings.options.memory))
     )
     return carry_out(transfer, settings, weights.models())
+
+
+def _sweep_after(transfers: Sequence[Transfer]) -> None:
+    """Remove what workers that died while they wrote have left beside these results."""
+    names = defaultdict(list)
+    for target in (transfer.target for transfer in transfers if not transfer.target.remote):
+        names[Path(target.address).parent].append(target.name)
+    for folder, finished in names.items():
+        sweep(folder, finished)
 
 
 def _do_block(volume: Volume, block: Block, share: _Share) -> Block:
