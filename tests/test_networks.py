@@ -24,6 +24,7 @@ from nelu_cli.networks import (
     is_idle,
     paper,
 )
+from nelu_cli.networks.blocks import unit
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.operators import NeLU
 
@@ -35,6 +36,7 @@ CONFIGS: dict[str, Config] = {
     "deep hidden": DeepConfig(widths=(4, 6), blocks=(1, 1), hidden=(3, 8)),
     "deep relu": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="relu"),
     "deep kept": DeepConfig(widths=(4, 6), blocks=(1, 1), activation="nelu-kept"),
+    "deep gated": DeepConfig(channels=3, widths=(4, 6, 8), blocks=(1, 0, 1), gated=True),
     "paper": PaperConfig(filters=40, kernel=5, stride=3),
     "paper colour": PaperConfig(channels=3, filters=90, kernel=5, stride=3, signed=True),
     "paper pass": PaperConfig(filters=40, kernel=5, stride=3, signed=True, pass_through=True),
@@ -59,6 +61,9 @@ def network(name: str) -> Network:
     if name in CONFIGS:
         torch.manual_seed(1)
         made = build(CONFIGS[name])
+        for path, parameter in made.named_parameters():
+            if "gate" in path:  # which begin at 0
+                torch.nn.init.normal_(parameter, std=0.5)
     else:
         made = checkpoints.load(name).network
     return made.eval().double().requires_grad_(False)
@@ -194,12 +199,14 @@ def test_the_counter_counts() -> None:
 def test_going_up_is_a_transposed_convolution() -> None:
     torch.manual_seed(0)
     x, code = torch.rand(2, 6, 3, 5), torch.rand(2, 4, 6, 10)
-    weight = torch.rand(6, 4, 2, 2)
-    expected = F.conv_transpose2d(x, weight, stride=2) + code
+    weight, gate = torch.rand(2, 6, 4, 2, 2)
+    up = F.conv_transpose2d(x, weight, stride=2)
+    gains = 1 + F.conv_transpose2d(unit(x), gate, stride=2)
     x, code = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, code))
-    raised = deep._raised(x, weight, code)
-    torch.testing.assert_close(raised, expected)
-    assert raised.is_contiguous(memory_format=torch.channels_last)
+    for kernels, expected in (((weight,), up + code), ((weight, gate), up + gains * code)):
+        raised = deep._raised(x, code, *kernels)
+        torch.testing.assert_close(raised, expected)
+        assert raised.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

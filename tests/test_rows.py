@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from nelu_cli import operators
 from nelu_cli.networks import DeepAutoencoder, DeepConfig, ResidualBlock, deep
+from nelu_cli.networks.blocks import unit
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import (
     Convolution,
@@ -75,6 +76,16 @@ def test_residual(where: list[int]) -> None:
 
 
 @quick
+@given(cuts)
+def test_gated_residual(where: list[int]) -> None:
+    torch.manual_seed(0)
+    block, x = ResidualBlock(3, 5, gated=True).double().requires_grad_(False), feature_map(3)
+    assert block.gate is not None
+    torch.nn.init.normal_(block.gate.weight)
+    check(Residual(block.first.weight, block.second.weight, block.gate.weight), x, where, block(x))
+
+
+@quick
 @given(cuts, st.integers(1, 20))
 def test_down(where: list[int], least: int) -> None:
     x, kernel = feature_map(3), feature_map(3, 2, 2)
@@ -89,6 +100,9 @@ def test_rise(where: list[int], where_coarser: list[int]) -> None:
     expected = F.conv_transpose2d(x, weight, stride=2) + codes
     doubled = [2 * place - (0 < place < HEIGHT) for place in where]  # odd numbers of rows, too
     check(Rise(in_strips(x, where_coarser), weight), codes, doubled, expected)
+    gate = weight.flip(2)
+    expected += codes * F.conv_transpose2d(unit(x), gate, stride=2)
+    check(Rise(in_strips(x, where_coarser), weight, gate), codes, doubled, expected)
 
 
 @pytest.mark.parametrize("window", [1, 3, 5, 31])

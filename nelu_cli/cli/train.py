@@ -31,6 +31,7 @@ _OPTIONS = {  # by the fields of a network's config, where they are not called a
     "signed": "--signed/--nonnegative",
     "pass_through": "--pass-through/--decode",
     "symmetric": "--symmetry",
+    "gated": "--gates",
     "steps": "--iterations",
 }
 
@@ -163,6 +164,14 @@ def train(
             "the bundled weights do not.",
         ),
     ] = None,
+    gates: Annotated[
+        bool | None,
+        _network_option(
+            "--gates/--no-gates",
+            help="deep: channels have gains that depend on what is where, not on how strong it is. "
+            "Default: no.",
+        ),
+    ] = None,
     recipe: Annotated[
         str,
         _network_option(
@@ -272,6 +281,7 @@ def train(
         "hidden": parse_counts(hidden),
         "window": parse_counts(window),
         "symmetric": symmetry,
+        "gated": gates,
     }
     if resume:
         _refuse_changes(context)

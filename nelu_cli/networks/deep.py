@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nelu_cli.networks import rows
 from nelu_cli.networks.base import Memory, Network, check, check_counts
-from nelu_cli.networks.blocks import ResidualBlock
+from nelu_cli.networks.blocks import ResidualBlock, unit
 from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import Strip
@@ -41,6 +41,8 @@ class DeepConfig:
 
     The decoder has as many blocks as the encoder, unless ``decoder_blocks`` says otherwise.
     Inside a block there are as many channels as outside, unless ``hidden`` says how many.
+    ``gated``: blocks, and what crosses to the decoder, have gains, see
+    :func:`nelu_cli.networks.blocks.unit`.
     ``symmetric`` weights treat a picture alike however it is turned or mirrored, see
     :mod:`nelu_cli.networks.symmetry`; training keeps them so.
     """
@@ -55,6 +57,7 @@ class DeepConfig:
     window: int | tuple[int, ...] = (5, 5, 5, 1)  # the last is for all coarser scales too
     tau: float = 1.5  # where training starts
     symmetric: bool = False
+    gated: bool = False
 
     def __post_init__(self) -> None:
         for name in ("widths", "blocks", "decoder_blocks", "hidden"):  # lists when read from JSON
@@ -77,7 +80,9 @@ class DeepConfig:
         check(0 <= self.tau < float("inf"), f"tau must be a number from 0 up, not {self.tau}")
         known = ", ".join(get_args(DeepActivation))
         check(self.activation in get_args(DeepActivation), f"the activation is one of {known}")
-        check(self.symmetric in (False, True), f"symmetric is true or false, not {self.symmetric}")
+        for name in ("symmetric", "gated"):
+            value = getattr(self, name)
+            check(value in (False, True), f"{name} is true or false, not {value}")
         uneven = any(width % ORIENTATIONS for width in self.widths + self.insides)
         groups = not (self.symmetric and uneven)
         check(groups, f"widths must be multiples of {ORIENTATIONS}, or leave out --symmetry")
@@ -135,26 +140,36 @@ def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
             return nn.ReLU()
 
 
-def _blocks(count: int, width: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(*(ResidualBlock(width, hidden) for _ in range(count)))
+def _blocks(gated: bool, count: int, width: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(*(ResidualBlock(width, hidden, gated) for _ in range(count)))
 
 
 def _through_blocks(blocks: nn.Module, strips: Iterator[Strip]) -> Iterator[Strip]:
     for block in blocks.children():
-        kernels = block.get_parameter("first.weight"), block.get_parameter("second.weight")
+        assert isinstance(block, ResidualBlock)
+        gate = None if block.gate is None else block.gate.weight
+        kernels = block.first.weight, block.second.weight, gate
         strips = rows.through(rows.Residual(*kernels), strips)
     return strips
 
 
-def _raised(x: Tensor, weight: Tensor, codes: Tensor) -> Tensor:
+def _raised(x: Tensor, codes: Tensor, weight: Tensor, gate: Tensor | None = None) -> Tensor:
     """``F.conv_transpose2d(x, weight, stride=2) + codes`` for channels_last and a 2×2 kernel.
 
-    A 1×1 convolution and a sum, which is faster; its gradient is, too.
+    A 1×1 convolution and a sum, which is faster; its gradient is, too. With a gate, the codes are
+    multiplied by 1 + ``F.conv_transpose2d(unit(x), gate, stride=2)``.
     """
     batch, _, height, width = x.shape
-    kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
-    cells = F.conv2d(x, kernel).movedim(1, -1).reshape(batch, height, width, 2, 2, -1)
-    total = codes.movedim(1, -1).reshape(batch, height, 2, width, 2, -1) + cells.transpose(2, 3)
+
+    def cells(x: Tensor, weight: Tensor) -> Tensor:
+        kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
+        flat = F.conv2d(x, kernel).movedim(1, -1)
+        return flat.reshape(batch, height, width, 2, 2, -1).transpose(2, 3)
+
+    codes = codes.movedim(1, -1).reshape(batch, height, 2, width, 2, -1)
+    if gate is not None:
+        codes = torch.addcmul(codes, codes, cells(unit(x), gate))
+    total = codes + cells(x, weight)
     return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
 
 
@@ -191,7 +206,10 @@ class DeepAutoencoder(Network):
         self.halo = _deep_halo(config, self.CELL)
         self.head = ZeroMeanConv(config.channels, self.CELL, widths[0])
         self.encoder, self.decoder = (
-            nn.ModuleList(_blocks(*each) for each in zip(side, widths, config.insides, strict=True))
+            nn.ModuleList(
+                _blocks(config.gated, *each)
+                for each in zip(side, widths, config.insides, strict=True)
+            )
             for side in config.sides
         )
         self.codes = nn.ModuleList(
@@ -200,6 +218,13 @@ class DeepAutoencoder(Network):
         steps = list(itertools.pairwise(widths))
         self.down = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2, bias=False) for a, b in steps)
         self.up = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2, bias=False) for a, b in steps)
+        # What a coarser scale says of how much of the codes is noise.
+        gated = steps if config.gated else []
+        self.gates = nn.ModuleList(
+            nn.ConvTranspose2d(b, a, 2, stride=2, bias=False) for a, b in gated
+        )
+        for gate in self.gates:
+            nn.init.zeros_(gate.get_parameter("weight"))
         self.tail = nn.Conv2d(widths[0], config.channels * self.CELL**2, 3, padding=1, bias=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -224,15 +249,28 @@ class DeepAutoencoder(Network):
             if scale < len(self.down):
                 x = self.down[scale](coeffs)
         x = self.decoder[-1](codes.pop())
-        for up, decode in zip(reversed(self.up), reversed(self.decoder[:-1]), strict=True):
-            x = decode(_raised(x, up.get_parameter("weight"), codes.pop()))
+        for scale in reversed(range(len(self.up))):
+            raised = _raised(x, codes.pop(), *self._kernels(scale))
+            x = self.decoder[scale](raised)
         noise: Tensor = self.tail(x)
         return noise
+
+    def _kernels(self, scale: int) -> tuple[Tensor, Tensor | None]:
+        """Of the way up to a scale, and of the gains of its codes."""
+        gate = self.gates[scale].get_parameter("weight") if self.config.gated else None
+        return self.up[scale].get_parameter("weight"), gate
 
     def in_bfloat16(self) -> Self:
         """A copy in which everything between the first convolution and the output is bfloat16."""
         result = copy.deepcopy(self)
-        for part in (result.encoder, result.decoder, result.down, result.up, result.tail):
+        for part in (
+            result.encoder,
+            result.decoder,
+            result.down,
+            result.up,
+            result.gates,
+            result.tail,
+        ):
             part.to(torch.bfloat16)
         return result
 
@@ -289,7 +327,7 @@ class DeepAutoencoder(Network):
             crossing, going_down = rows.fork(strips)
             down = rows.Down(self.down[scale].get_parameter("weight"), least=2)
             coarser = self._decoded(scale + 1, rows.through(down, going_down))
-            rise = rows.Rise(coarser, self.up[scale].get_parameter("weight"))
+            rise = rows.Rise(coarser, *self._kernels(scale))
             codes = rows.through(rise, self._codes(scale, crossing))
         return _through_blocks(self.decoder[scale], codes)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from nelu_cli.networks.blocks import unit
 from nelu_cli.operators import (
     PIECE,
     NeLU,
@@ -162,21 +163,24 @@ class Convolution:
 
 
 class Residual:
-    """x + conv(ReLU(conv(x))) with the two kernels."""
+    """x + conv(ReLU(conv(x))) with the two kernels, with gains if there is a gate."""
 
-    def __init__(self, first: Tensor, second: Tensor) -> None:
-        self.hide, self.update = Convolution(first), Convolution(second)
+    def __init__(self, first: Tensor, second: Tensor, gate: Tensor | None = None) -> None:
+        self.hide, self.update, self.gate = Convolution(first), Convolution(second), gate
         self.before = 1  # rows of zeros that what is known of x begins with
 
     def __call__(self, strip: Strip) -> Strip | None:
-        x = strip.after(self.hide.known)
-        raw = self.hide.of(x, strip.last)
+        seen = strip.after(self.hide.known)
+        raw = self.hide.of(seen, strip.last)
         if raw is None:
             return None
-        x, self.before = x[:, :, self.before :], 0
+        x, self.before = seen[:, :, self.before :], 0
         hidden = _strip(raw.rows, raw.rows.shape[2], strip.last)
         torch.clamp_min(raw.rows, 0, out=hidden.rows)
         del raw  # whose memory is then free for the next result
+        if self.gate is not None:
+            gains = F.conv2d(unit(seen[:, :, 1:-1]), self.gate)
+            hidden.rows.addcmul_(hidden.rows, gains)
         update = self.update(hidden)
         if update is None:
             return None
@@ -209,13 +213,14 @@ class Rise:
     """``F.conv_transpose2d(…, stride=2)`` of the coarser scale, with a 2×2 kernel, plus the codes.
 
     Two 1×1 convolutions, one for the even rows and one for the odd ones, which is faster. The sum
-    takes the memory of the codes.
+    takes the memory of the codes. With a gate, the codes have gains.
     """
 
-    def __init__(self, coarser: Iterator[Strip], weight: Tensor) -> None:
+    def __init__(
+        self, coarser: Iterator[Strip], weight: Tensor, gate: Tensor | None = None
+    ) -> None:
         self.coarser = Queue(coarser)
-        # (2, 2·out, in, 1, 1)
-        self.kernels = weight.permute(2, 3, 1, 0).flatten(1, 2)[..., None, None]
+        self.kernels, self.gates = _of_rows(weight), None if gate is None else _of_rows(gate)
         self.even = Even()
 
     def __call__(self, codes: Strip) -> Strip | None:
@@ -224,10 +229,22 @@ class Rise:
             return None
         batch, channels, count, width = even.rows.shape
         x = _joined(self.coarser.take(count // 2))
+
+        def raised(x: Tensor, kernel: Tensor) -> Tensor:
+            return F.conv2d(x, kernel).movedim(1, -1).reshape(batch, -1, width, channels)
+
+        direction = x if self.gates is None else unit(x)
         for parity, kernel in enumerate(self.kernels):
-            raised = F.conv2d(x, kernel).movedim(1, -1).reshape(batch, -1, width, channels)
-            even.rows[:, :, parity::2] += raised.movedim(-1, 1)
+            row = even.rows[:, :, parity::2].movedim(1, -1)
+            if self.gates is not None:
+                row.addcmul_(row, raised(direction, self.gates[parity]))
+            row += raised(x, kernel)
         return even
+
+
+def _of_rows(weight: Tensor) -> Tensor:
+    """Of a 2×2 kernel (in, out, 2, 2) those of the even and the odd rows, (2, 2·out, in, 1, 1)."""
+    return weight.permute(2, 3, 1, 0).flatten(1, 2)[..., None, None]
 
 
 class RowNeLU:

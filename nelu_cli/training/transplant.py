@@ -54,7 +54,7 @@ def start_from(run: Run, name_or_path: str | Path) -> list[str]:
     for block in idle:
         del taken[f"{block}.first.weight"], taken[f"{block}.second.weight"]
     new = {name: fresh for name, fresh in own.items() if name not in taken}
-    outputs = ("up.", "second.")  # the last layers of a scale and of a block
+    outputs = ("up.", "second.", "gate")  # the last layers of a scale and of a block, and gains
     taken |= {n: torch.zeros_like(p) for n, p in new.items() if any(x in n for x in outputs)}
     for network in (run.network, run.averaged):
         network.load_state_dict(taken, strict=False)
