@@ -13,12 +13,10 @@ def unit(x: Tensor) -> Tensor:
 
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
-    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=_sum_type(x))
-    return x * (x.shape[1] ** 0.5 / norm.clamp(min=SMALLEST)).to(x.dtype)
-
-
-def _sum_type(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
+    exact = torch.promote_types(x.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=exact)
+    scale: Tensor = x.shape[1] ** 0.5 / norm.clamp(min=SMALLEST)
+    return x * scale.to(x.dtype)
 
 
 class ResidualBlock(nn.Module):
