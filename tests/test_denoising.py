@@ -468,6 +468,8 @@ def test_the_copies_of_the_pixels_are_counted(
         (DeepConfig(hidden=(64, 96, 64, 64), activation="relu"), 1536, 1536),
         (DeepConfig(channels=3, widths=(48, 96, 128), blocks=(1, 1, 2)), 256, 256),
         (DeepConfig(widths=(16, 96), blocks=(1, 1)), 256, 256),
+        (DeepConfig(widths=(16, 96), blocks=(1, 1), gated=True), 256, 256),
+        (DeepConfig(channels=3, gated=True), 512, 512),
         (PaperConfig(), 192, 192),
         (PaperConfig(), 4, 9000),
         (PaperConfig(channels=3), 192, 192),

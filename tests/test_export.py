@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ Image = NDArray[np.float32]
 SMALL = DeepConfig(channels=3, widths=(8, 12), blocks=(1, 0), window=(3, 1))
 CONFIGS: dict[str, Config] = {
     "deep": SMALL,
+    "gated": replace(SMALL, gated=True),
     "one scale": DeepConfig(widths=(8,), blocks=(1,)),
     "kept": DeepConfig(widths=(8, 8), blocks=(0, 1), activation="nelu-kept"),
     "relu": DeepConfig(widths=(8, 8), blocks=(0, 1), activation="relu"),
@@ -44,7 +46,7 @@ def network_of(config: Config) -> Network:
     network = build(config).eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
-            if name.endswith("tau"):  # not all alike
+            if name.endswith("tau") or "gate" in name:  # not all alike
                 parameter.add_(0.3 * torch.rand_like(parameter))
     return network
 

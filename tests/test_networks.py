@@ -118,6 +118,15 @@ def test_flat_pictures_stay_as_they_are(name: str) -> None:
     torch.testing.assert_close(network(name).denoise(flat), flat)
 
 
+@pytest.mark.parametrize("c", [1e-12, 1.7, 1e12])
+def test_unit_tells_what_is_where_and_not_how_strong_it_is(c: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 3, 5)
+    torch.testing.assert_close(unit(c * x), unit(x))
+    torch.testing.assert_close(unit(x).square().mean(1), torch.ones(2, 3, 5))
+    assert not unit(0 * x).any()
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (2, 1), (3, 17), (8, 8), (19, 5)])
 def test_every_size_comes_back_finite(name: str, size: tuple[int, int]) -> None:
@@ -395,6 +404,7 @@ def test_impossible_paper_configs(changes: dict[str, object], fault: str) -> Non
         ({"window": ()}, "there must be a window"),
         ({"window": "5"}, "window must be whole numbers"),
         ({"tau": float("nan")}, "tau"),
+        ({"gated": 2}, "gated is true or false"),
         ({"activation": "soft"}, "the activation is one of nelu, "),
     ],
 )

@@ -11,6 +11,7 @@ from nelu_cli.training.optimizers import OptimizerName, parameter_optimizers
 CONFIGS = [
     DeepConfig(widths=(8, 16), blocks=(1, 1), symmetric=True),
     DeepConfig(channels=3, widths=(16, 8, 8), blocks=(1, 0, 2), window=(3, 1), symmetric=True),
+    DeepConfig(widths=(8, 16), blocks=(1, 1), symmetric=True, gated=True),
 ]
 
 
@@ -21,6 +22,9 @@ def symmetric(config: DeepConfig) -> tuple[Network, Symmetry]:
     for layer in network.modules():
         if isinstance(layer, NeLU):
             torch.nn.init.uniform_(layer.tau, 0.8, 2)
+    for name, parameter in network.named_parameters():
+        if "gate" in name:  # which begin at 0
+            torch.nn.init.normal_(parameter)
     symmetry = Symmetry(network)
     symmetry.impose(network)
     return network, symmetry

@@ -243,6 +243,10 @@ def test_start_from_takes_over_what_fits(config: TrainConfig, tmp_path: Path) ->
     train(small, more, tmp_path / "more", start_from=tmp_path / "grey/last.safetensors")
     deeper = checkpoints.load(tmp_path / "more/last.safetensors").network
     torch.testing.assert_close(deeper(image), grey(image), rtol=1e-4, atol=1e-5)
+    gated = replace(TINY_DEEP, gated=True)  # gains begin at 1
+    train(small, gated, tmp_path / "gated", start_from=tmp_path / "grey/last.safetensors")
+    same = checkpoints.load(tmp_path / "gated/last.safetensors").network
+    torch.testing.assert_close(same(image), grey(image), rtol=1e-4, atol=1e-5)
     with pytest.raises(TrainingError, match="nothing in common"):
         train(small, TINY_PAPER, tmp_path / "x", start_from=tmp_path / "grey/last.safetensors")
 
@@ -258,6 +262,14 @@ def test_training_keeps_blocks_centred(
 ) -> None:
     train(replace(config, optimizer=optimizer), TINY_DEEP, tmp_path)
     assert all(block.is_centred() for block in blocks(tmp_path).values())
+
+
+def test_training_moves_all_gains(config: TrainConfig, tmp_path: Path) -> None:
+    train(config, replace(TINY_DEEP, gated=True), tmp_path)
+    parameters = checkpoints.load(tmp_path / "last.safetensors").network.named_parameters()
+    gates = [parameter.abs().max() for name, parameter in parameters if "gate" in name]
+    assert len(gates) == 2 * sum(TINY_DEEP.blocks) + len(TINY_DEEP.widths) - 1
+    assert min(gates) > 0
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

@@ -1,7 +1,8 @@
 """What every denoising network promises, and the checks that their configs share.
 
 What is banned inside, so that f(c·y) = c·f(y) holds exactly: biases, normalisation layers,
-saturating activations, products of features, clamps.
+saturating activations, products of features, clamps. A product with features over their own norm,
+which no c changes, is allowed: see :func:`nelu_cli.networks.blocks.unit`.
 """
 
 from collections.abc import Callable, Mapping

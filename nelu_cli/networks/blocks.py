@@ -13,10 +13,15 @@ def unit(x: Tensor) -> Tensor:
 
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
+    return x * over_rms(x)
+
+
+def over_rms(x: Tensor) -> Tensor:
+    """1 over the root mean square of the channels, (B, 1, H, W)."""
     exact = torch.promote_types(x.dtype, torch.float32)
     norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=exact)
     scale: Tensor = x.shape[1] ** 0.5 / norm.clamp(min=SMALLEST)
-    return x * scale.to(x.dtype)
+    return scale.to(x.dtype)
 
 
 class ResidualBlock(nn.Module):

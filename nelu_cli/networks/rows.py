@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nelu_cli.networks.blocks import unit
+from nelu_cli.networks.blocks import over_rms, unit
 from nelu_cli.operators import (
     PIECE,
     NeLU,
@@ -179,8 +179,10 @@ class Residual:
         torch.clamp_min(raw.rows, 0, out=hidden.rows)
         del raw  # whose memory is then free for the next result
         if self.gate is not None:
-            gains = F.conv2d(unit(seen[:, :, 1:-1]), self.gate)
+            here = seen[:, :, 1:-1]
+            gains = F.conv2d(here, self.gate).mul_(over_rms(here))  # less 1
             hidden.rows.addcmul_(hidden.rows, gains)
+            del gains
         update = self.update(hidden)
         if update is None:
             return None

@@ -39,7 +39,7 @@ class Symmetry:
         """Give all weights of an orbit their mean, in place."""
         for name, tensor in tensors:
             orbits = self.orbits[name]
-            flat = tensor.flatten()  # a copy unless it is contiguous
+            flat = tensor.flatten().clone()
             flat[orbits] = flat[orbits].mean(1, keepdim=True).expand_as(orbits)
             tensor.copy_(flat.view(tensor.shape))
 
