@@ -24,7 +24,7 @@ from nelu_cli.networks import (
     is_idle,
     paper,
 )
-from nelu_cli.networks.blocks import unit
+from nelu_cli.networks.blocks import raised, unit
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.operators import NeLU
 
@@ -213,9 +213,9 @@ def test_going_up_is_a_transposed_convolution() -> None:
     gains = 1 + F.conv_transpose2d(unit(x), gate, stride=2)
     x, code = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, code))
     for kernels, expected in (((weight,), up + code), ((weight, gate), up + gains * code)):
-        raised = deep._raised(x, code, *kernels)
-        torch.testing.assert_close(raised, expected)
-        assert raised.is_contiguous(memory_format=torch.channels_last)
+        total = raised(x, code, *kernels)
+        torch.testing.assert_close(total, expected)
+        assert total.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -169,7 +169,7 @@ def train(
         _network_option(
             "--gates/--no-gates",
             help="deep: channels have gains that depend on what is where, not on how strong it is. "
-            "Default: no.",
+            "Default: yes.",
         ),
     ] = None,
     recipe: Annotated[

@@ -1,4 +1,4 @@
-"""The residual blocks of the deep network, and which of them do nothing."""
+"""The layers of the deep network, and which of its blocks do nothing."""
 
 import torch
 from torch import Tensor, nn
@@ -8,20 +8,42 @@ SMALLEST = 1e-30
 """Below it, what is divided by is 0."""
 
 
+class ZeroMeanConv(nn.Conv2d):
+    """A convolution of a pixel-unshuffled picture that gives 0 wherever the picture is flat.
+
+    Each filter's mean is taken off, separately for each colour, so that neither brightness nor a
+    colour cast changes its output.
+
+    It computes in the type of its weights also under autocast: bfloat16 rounds the picture, not the
+    noise, and two neighbours that differ by little would become equal.
+    """
+
+    def __init__(self, colours: int, cell: int, width: int) -> None:
+        super().__init__(colours * cell**2, width, 3, bias=False)
+        self.colours = colours
+
+    def forward(self, image: Tensor) -> Tensor:
+        # (width, colours · cell², 3, 3) to (width, colours, everything else)
+        planes = self.weight.reshape(self.out_channels, self.colours, -1)
+        weight = (planes - planes.mean(2, keepdim=True)).view(self.weight.shape)
+        with torch.autocast(image.device.type, enabled=False):
+            return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
+
+
 def unit(x: Tensor) -> Tensor:
     """x over its root mean square over the channels: what is where, but not how strong it is.
 
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
-    return x * over_rms(x)
+    return x * over_rms(x).to(x.dtype)
 
 
 def over_rms(x: Tensor) -> Tensor:
-    """1 over the root mean square of the channels, (B, 1, H, W)."""
+    """1 over the root mean square of the channels, (B, 1, H, W), at least in float32."""
     exact = torch.promote_types(x.dtype, torch.float32)
     norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=exact)
     scale: Tensor = x.shape[1] ** 0.5 / norm.clamp(min=SMALLEST)
-    return scale.to(x.dtype)
+    return scale
 
 
 class ResidualBlock(nn.Module):
@@ -61,6 +83,26 @@ class ResidualBlock(nn.Module):
     def is_centred(self) -> bool:
         weight = self.first.weight
         return bool(weight.mean(0).abs().max() <= 1e-4 * weight.abs().max())
+
+
+def raised(x: Tensor, codes: Tensor, weight: Tensor, gate: Tensor | None = None) -> Tensor:
+    """``F.conv_transpose2d(x, weight, stride=2) + codes`` for channels_last and a 2×2 kernel.
+
+    A 1×1 convolution and a sum, which is faster; its gradient is, too. With a gate, the codes are
+    multiplied by 1 + ``F.conv_transpose2d(unit(x), gate, stride=2)``.
+    """
+    batch, _, height, width = x.shape
+
+    def cells(x: Tensor, weight: Tensor) -> Tensor:
+        kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
+        flat = F.conv2d(x, kernel).movedim(1, -1)
+        return flat.reshape(batch, height, width, 2, 2, -1).transpose(2, 3)
+
+    codes = codes.movedim(1, -1).reshape(batch, height, 2, width, 2, -1)
+    if gate is not None:
+        codes = torch.addcmul(codes, codes, cells(unit(x), gate))
+    total = codes + cells(x, weight)
+    return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
 
 
 @torch.enable_grad()  # not in strips, then

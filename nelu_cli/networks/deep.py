@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from nelu_cli.networks import rows
 from nelu_cli.networks.base import Memory, Network, check, check_counts
-from nelu_cli.networks.blocks import ResidualBlock, unit
+from nelu_cli.networks.blocks import ResidualBlock, ZeroMeanConv, raised
 from nelu_cli.networks.family import OURS, Family, Recipe
 from nelu_cli.networks.padding import pad_image, pad_rows
 from nelu_cli.networks.rows import Strip
@@ -104,30 +104,10 @@ class DeepConfig:
         return (given + given[-1:] * len(self.widths))[: len(self.widths)]
 
 
-FLAGSHIP = DeepConfig(blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2), hidden=(48, 64, 64, 64))
+FLAGSHIP = DeepConfig(
+    blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2), hidden=(48, 64, 64, 64), gated=True
+)
 """The shape of the bundled default models, but for their channels."""
-
-
-class ZeroMeanConv(nn.Conv2d):
-    """A convolution of a pixel-unshuffled picture that gives 0 wherever the picture is flat.
-
-    Each filter's mean is taken off, separately for each colour, so that neither brightness nor a
-    colour cast changes its output.
-
-    It computes in the type of its weights also under autocast: bfloat16 rounds the picture, not the
-    noise, and two neighbours that differ by little would become equal.
-    """
-
-    def __init__(self, colours: int, cell: int, width: int) -> None:
-        super().__init__(colours * cell**2, width, 3, bias=False)
-        self.colours = colours
-
-    def forward(self, image: Tensor) -> Tensor:
-        # (width, colours · cell², 3, 3) to (width, colours, everything else)
-        planes = self.weight.reshape(self.out_channels, self.colours, -1)
-        weight = (planes - planes.mean(2, keepdim=True)).view(self.weight.shape)
-        with torch.autocast(image.device.type, enabled=False):
-            return F.conv2d(image, weight.contiguous(memory_format=torch.channels_last))
 
 
 def _deep_activation(config: DeepConfig, width: int, window: int) -> nn.Module:
@@ -151,26 +131,6 @@ def _through_blocks(blocks: nn.Module, strips: Iterator[Strip]) -> Iterator[Stri
         kernels = block.first.weight, block.second.weight, gate
         strips = rows.through(rows.Residual(*kernels), strips)
     return strips
-
-
-def _raised(x: Tensor, codes: Tensor, weight: Tensor, gate: Tensor | None = None) -> Tensor:
-    """``F.conv_transpose2d(x, weight, stride=2) + codes`` for channels_last and a 2×2 kernel.
-
-    A 1×1 convolution and a sum, which is faster; its gradient is, too. With a gate, the codes are
-    multiplied by 1 + ``F.conv_transpose2d(unit(x), gate, stride=2)``.
-    """
-    batch, _, height, width = x.shape
-
-    def cells(x: Tensor, weight: Tensor) -> Tensor:
-        kernel = weight.permute(2, 3, 1, 0).flatten(0, 2)[..., None, None]  # (2·2·out, in, 1, 1)
-        flat = F.conv2d(x, kernel).movedim(1, -1)
-        return flat.reshape(batch, height, width, 2, 2, -1).transpose(2, 3)
-
-    codes = codes.movedim(1, -1).reshape(batch, height, 2, width, 2, -1)
-    if gate is not None:
-        codes = torch.addcmul(codes, codes, cells(unit(x), gate))
-    total = codes + cells(x, weight)
-    return total.reshape(batch, 2 * height, 2 * width, -1).movedim(-1, 1)
 
 
 def _shuffled(cells: Tensor, cell: int) -> Tensor:
@@ -250,8 +210,8 @@ class DeepAutoencoder(Network):
                 x = self.down[scale](coeffs)
         x = self.decoder[-1](codes.pop())
         for scale in reversed(range(len(self.up))):
-            raised = _raised(x, codes.pop(), *self._kernels(scale))
-            x = self.decoder[scale](raised)
+            total = raised(x, codes.pop(), *self._kernels(scale))
+            x = self.decoder[scale](total)
         noise: Tensor = self.tail(x)
         return noise
 
