@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "raw": {"images"},
     "files": {"atomic", "images", "raw", "runtime"},
     "pages": {"atomic", "images"},
-    "cluster": {"files", "images", "runtime"},
+    "cluster": {"atomic", "files", "images", "runtime"},
     "viewer": {"checkpoints", "runtime"},
     "export": {"atomic", "checkpoints", "networks", "operators"},
     "data": {"atomic", "images", "noise"},
