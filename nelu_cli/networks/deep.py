@@ -223,15 +223,8 @@ class DeepAutoencoder(Network):
     def in_bfloat16(self) -> Self:
         """A copy in which everything between the first convolution and the output is bfloat16."""
         result = copy.deepcopy(self)
-        for part in (
-            result.encoder,
-            result.decoder,
-            result.down,
-            result.up,
-            result.gates,
-            result.tail,
-        ):
-            part.to(torch.bfloat16)
+        for name in ("encoder", "decoder", "down", "up", "gates", "tail"):
+            result.get_submodule(name).to(torch.bfloat16)
         return result
 
     def _inner_type(self, like: Tensor) -> torch.dtype:
