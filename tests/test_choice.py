@@ -43,6 +43,13 @@ def test_white_noise_gets_a_white_model(name: str, sigma: float) -> None:
     assert choice.character.correlation < 0.1
 
 
+@pytest.mark.parametrize("name", ["coffee", "astronaut", "rocket"])
+def test_a_clean_picture_gets_a_white_model_and_stays_as_it_is(name: str) -> None:
+    clean = quantise(picture(name))
+    assert choose_model(clean, MODELS).model.name == "deep-color"
+    assert psnr(clean / np.float32(255), denoise(clean) / np.float32(255)) > 50
+
+
 @pytest.mark.parametrize("name", ["chelsea", "coffee", "astronaut"])
 @pytest.mark.parametrize("seed", [3, 4, 5])
 def test_camera_noise_gets_the_photo_model(name: str, seed: int) -> None:
@@ -78,6 +85,7 @@ def test_the_choice_does_not_depend_on_scale_or_brightness() -> None:
         assert other is not None
         assert other.correlation == pytest.approx(first.correlation, abs=0.01)
         assert other.white_share == pytest.approx(first.white_share, abs=0.01)
+        assert other.loudness == pytest.approx(first.loudness, abs=0.01)
         assert other.reach == first.reach
 
 
