@@ -68,6 +68,7 @@ def test_the_help_of_training_tells_the_defaults_that_hold(nelu: Nelu) -> None:
         "--sigma-power": number(usual.sigma_power),
         "--contrast": number(usual.contrast[0]),
         "--recolour": number(usual.recolour),
+        "--soft": number(usual.soft),
         "--batch": number(usual.batch),
         "--patch": f"{usual.patch}, paper: {paper.training['patch']}",
         "--loss": f"{usual.loss}, paper: {paper.training['loss']}",

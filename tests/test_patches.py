@@ -201,6 +201,12 @@ def test_camera_noise_comes_with_soft_pictures() -> None:
     assert soft.diff(dim=-1).abs().mean() < 0.6 * sharp.diff(dim=-1).abs().mean()
 
 
+def test_soft_patches_are_of_pictures_scaled_up() -> None:
+    sharp = source().batch(0, range(20), 16).clean
+    soft = replace(source(), soft=1.0).batch(0, range(20), 16).clean
+    assert soft.diff(dim=-1).abs().mean() < 0.8 * sharp.diff(dim=-1).abs().mean()
+
+
 def test_recoloured_patches_have_other_colours_within_range() -> None:
     pictures = [random_picture(40, 40, 3)]
     plain = replace(source(pictures), recolour=1e-9).batch(0, range(8), 16).clean

@@ -94,6 +94,13 @@ def train(
         float | None,
         _data_option(help="Share of the patches whose colours are changed, 0 to 1. Default: 0."),
     ] = None,
+    soft: Annotated[
+        float | None,
+        _data_option(
+            help="Share of the patches with white noise that are of pictures scaled up, as soft as "
+            "a camera's full size, 0 to 1. Default: 0."
+        ),
+    ] = None,
     batch: Annotated[int | None, _data_option(help="Patches in a step. Default: 8.")] = None,
     patch: Annotated[
         int | None, _data_option(help="Side of a patch in pixels. Default: 128, paper: 64.")
@@ -140,7 +147,7 @@ def train(
     decoder_blocks: Annotated[
         str | None,
         _network_option(
-            help="deep: the same for the decoder. Default: --blocks if given, else 1,2,1,2."
+            help="deep: the same for the decoder. Default: --blocks if given, else 2,2,2,2."
         ),
     ] = None,
     hidden: Annotated[
@@ -254,6 +261,7 @@ def train(
         "sigma_power": sigma_power,
         "noise": noise,
         "recolour": recolour,
+        "soft": soft,
         "contrast": parse_range(contrast, "--contrast"),
         "loss": loss,
         "batch": batch,

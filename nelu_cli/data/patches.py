@@ -25,6 +25,8 @@ MARGIN = 16
 """Pixels that patches with other than white noise are larger by, at first."""
 SOFT = (1.5, 4.0)
 """How much softer than our training pictures a camera's full-size pictures are."""
+SOFT_WHITE = (1.0, 2.5)
+"""The same for the soft patches with white noise."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class PatchSource:
     """Make grey patches of colour pictures."""
     recolour: float = 0.0
     """Share of the patches whose colours are changed, for pictures unlike the training sets."""
+    soft: float = 0.0
+    """Share of the patches with white noise that are of pictures scaled up."""
 
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
@@ -78,7 +82,9 @@ class PatchSource:
         pictures = self.sets[int(rng.integers(len(self.sets)))]
         picture = pictures[int(rng.integers(len(pictures)))]
         if kind == "white":
-            pixels = self._turned(rng, self._cut(rng, picture, patch))
+            soft = self.soft > 0 and rng.uniform() < self.soft
+            cut = self._cut(rng, picture, patch, SOFT_WHITE if soft else None)
+            pixels = self._turned(rng, cut)
             contrast = float(rng.uniform(*self.contrast))
             clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
             clean = self._recoloured(rng, clean)
@@ -109,15 +115,15 @@ class PatchSource:
         return np.rot90(pixels, int(rng.integers(4)))
 
     def _recoloured(self, rng: np.random.Generator, clean: FloatImage) -> FloatImage:
-        """Other colours: channels in another order, gamma, gains, saturation 0.5 to 2."""
+        """Other colours: channels in another order, gammas, gains, saturation 0.5 to 3."""
         if not self.recolour or clean.shape[-1] != 3 or rng.uniform() >= self.recolour:
             return clean
         white = max(float(clean.max()), 1e-6)
         colours = clean[..., rng.permutation(3)] / np.float32(white)
-        colours = colours ** np.float32(np.exp(rng.uniform(-0.4, 0.4)))
+        colours = colours ** np.exp(rng.uniform(-0.4, 0.4, rng.choice((1, 3)))).astype(np.float32)
         colours = colours * rng.uniform(0.6, 1, 3).astype(np.float32)
         luma = to_ycc(colours)[..., :1]
-        colours = luma + (colours - luma) * np.float32(np.exp(rng.uniform(-0.7, 0.7)))
+        colours = luma + (colours - luma) * np.float32(np.exp(rng.uniform(-0.7, 1.1)))
         return np.asarray(np.clip(colours, 0, 1) * np.float32(white), np.float32)
 
     def _cut(

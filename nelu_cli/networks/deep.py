@@ -105,7 +105,7 @@ class DeepConfig:
 
 
 FLAGSHIP = DeepConfig(
-    blocks=(1, 0, 0, 0), decoder_blocks=(1, 2, 1, 2), hidden=(48, 64, 64, 64), gated=True
+    blocks=(1, 0, 0, 0), decoder_blocks=(2, 2, 2, 2), hidden=(48, 64, 64, 64), gated=True
 )
 """The shape of the bundled default models, but for their channels."""
 

@@ -38,6 +38,8 @@ class TrainConfig:
     smallest_scale: float = 0.5
     recolour: float = 0.0
     """Share of the patches whose colours are changed."""
+    soft: float = 0.0
+    """Share of the patches with white noise that are of pictures scaled up, up to 2.5 times."""
     loss: Loss = "scaled-mse"
     steps: int | None = None
     minutes: float | None = 60.0
@@ -84,8 +86,9 @@ class TrainConfig:
         if not 0 <= self.sigma255[0] <= self.sigma255[1] < math.inf:
             raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
         NoiseMix.parse(self.noise)
-        if not 0 <= self.recolour <= 1:
-            raise TrainingError(f"recolour {self.recolour}: a share from 0 to 1")
+        for name in ("recolour", "soft"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise TrainingError(f"{name} {getattr(self, name)}: a share from 0 to 1")
         if not 0 < self.contrast[0] <= self.contrast[1] < math.inf:
             raise TrainingError(f"contrast {self.contrast}: a range of positive factors")
         if not (1 <= self.batch <= LARGEST and 8 <= self.patch <= self.final_patch <= LARGEST):

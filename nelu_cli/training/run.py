@@ -295,6 +295,7 @@ def _load_data(
         turn=config.turn,
         grey=channels == 1,
         recolour=config.recolour,
+        soft=config.soft,
     )
     return source, validation, unreadable + validation.unreadable
 
