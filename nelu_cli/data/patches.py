@@ -115,15 +115,27 @@ class PatchSource:
         return np.rot90(pixels, int(rng.integers(4)))
 
     def _recoloured(self, rng: np.random.Generator, clean: FloatImage) -> FloatImage:
-        """Other colours: channels in another order, gammas, gains, saturation 0.5 to 3."""
+        """Other colours: channels in another order, gammas, gains; then stronger, or mixed.
+
+        Half of them have 0.5 to 3 times the saturation. In the other half the colours are turned
+        about their mean, up to any direction in red, green and blue, so that fine detail of
+        brightness becomes detail of colour, of which JPEGs of half the resolution in colour have
+        none.
+        """
         if not self.recolour or clean.shape[-1] != 3 or rng.uniform() >= self.recolour:
             return clean
         white = max(float(clean.max()), 1e-6)
         colours = clean[..., rng.permutation(3)] / np.float32(white)
         colours = colours ** np.exp(rng.uniform(-0.4, 0.4, rng.choice((1, 3)))).astype(np.float32)
         colours = colours * rng.uniform(0.6, 1, 3).astype(np.float32)
-        luma = to_ycc(colours)[..., :1]
-        colours = luma + (colours - luma) * np.float32(np.exp(rng.uniform(-0.7, 1.1)))
+        if rng.integers(2):
+            centre = to_ycc(colours)[..., :1]
+            change = np.eye(3) * np.exp(rng.uniform(-0.7, 1.1))
+        else:
+            centre = colours.mean((0, 1))
+            turned = np.linalg.qr(rng.standard_normal((3, 3))).Q * rng.choice((-1, 1), 3)
+            change = np.eye(3) + rng.uniform() * (turned - np.eye(3))
+        colours = centre + (colours - centre) @ change.astype(np.float32)
         return np.asarray(np.clip(colours, 0, 1) * np.float32(white), np.float32)
 
     def _cut(
