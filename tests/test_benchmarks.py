@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from benchmarks import cluster, kills, mutations, scaling, speed, sqrt_lasso, training
+from benchmarks import cluster, held_out, kills, mutations, scaling, speed, sqrt_lasso, training
 from benchmarks.common import picture
 from nelu_cli.cluster import blocks
 from nelu_cli.networks import DeepConfig, PaperAutoencoder, PaperConfig, build
@@ -54,6 +56,26 @@ def test_strided_convolutions_are_the_network_of_one_grid() -> None:
     image = torch.rand(1, 1, 32, 41)
     expected = network.denoise_strided(image)
     torch.testing.assert_close(speed.strided_convolutions(network)(image), expected)
+
+
+def test_held_out_pictures_are_measured_set_by_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(11):
+        colourful = number == 0
+        pixels = picture(0.08, 3) // (1, 3, 1) if colourful else picture(0.08, 3)
+        Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number:02}.png")
+    cuts = held_out.held_out([str(tmp_path)], 3)
+    middles, strongest = cuts.values()
+    assert [cut.name for cut in middles] == ["00.png", "10.png"]
+    assert [cut.name for cut in strongest] == ["00.png, 0, 0"]  # of 4 patches
+    assert middles[0].pixels.shape == (245, 256, 3)
+    line = f"held_out --model deep-color --dataset {tmp_path} --sigmas 0,25 --json"
+    monkeypatch.setattr(sys, "argv", line.split())
+    held_out.main()
+    rows = json.loads(capfd.readouterr().out)["rows"]
+    assert [row["pictures"] for row in rows] == [tmp_path.name, "strongest colours"]
+    assert all(row["0"] > row["25"] > 20.2 for row in rows)
 
 
 def test_the_parts_of_a_training_step_add_up() -> None:

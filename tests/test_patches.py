@@ -217,3 +217,12 @@ def test_recoloured_patches_have_other_colours_within_range() -> None:
         replace(source([flat(99)]), recolour=1.0).batch(0, range(4), 8),
         source([flat(99)]).batch(0, range(4), 8),  # grey ones have none
     )
+
+
+def test_recoloured_patches_have_fine_detail_of_colour_alone() -> None:
+    """In a picture whose channels rise and fall together, some come to do the opposite."""
+    detail = np.repeat(random_picture(40, 40, 1), 3, axis=-1)
+    batch = replace(source([detail]), recolour=1.0).batch(0, range(40), 16)
+    channels = batch.clean.flatten(2)
+    against = [bool(torch.corrcoef(patch).min() < 0) for patch in channels]
+    assert 2 < sum(against) < 20  # of the half whose colours are mixed
