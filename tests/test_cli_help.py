@@ -69,6 +69,7 @@ def test_the_help_of_training_tells_the_defaults_that_hold(nelu: Nelu) -> None:
         "--contrast": number(usual.contrast[0]),
         "--recolour": number(usual.recolour),
         "--soft": number(usual.soft),
+        "--vivid": number(usual.vivid),
         "--batch": number(usual.batch),
         "--patch": f"{usual.patch}, paper: {paper.training['patch']}",
         "--loss": f"{usual.loss}, paper: {paper.training['loss']}",

@@ -101,6 +101,13 @@ def train(
             "a camera's full size, 0 to 1. Default: 0."
         ),
     ] = None,
+    vivid: Annotated[
+        float | None,
+        _data_option(
+            help="Share of the patches with white noise that are the one of four with the most "
+            "detail of colour, 0 to 1. Default: 0."
+        ),
+    ] = None,
     batch: Annotated[int | None, _data_option(help="Patches in a step. Default: 8.")] = None,
     patch: Annotated[
         int | None, _data_option(help="Side of a patch in pixels. Default: 128, paper: 64.")
@@ -262,6 +269,7 @@ def train(
         "noise": noise,
         "recolour": recolour,
         "soft": soft,
+        "vivid": vivid,
         "contrast": parse_range(contrast, "--contrast"),
         "loss": loss,
         "batch": batch,

@@ -27,6 +27,8 @@ SOFT = (1.5, 4.0)
 """How much softer than our training pictures a camera's full-size pictures are."""
 SOFT_WHITE = (1.0, 2.5)
 """The same for the soft patches with white noise."""
+CANDIDATES = 4
+"""Patches of which a vivid one is the most colourful."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class PatchSource:
     """Share of the patches whose colours are changed, for pictures unlike the training sets."""
     soft: float = 0.0
     """Share of the patches with white noise that are of pictures scaled up."""
+    vivid: float = 0.0
+    """Share of those with white noise that have the most detail of colour among several."""
 
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
@@ -79,11 +83,13 @@ class PatchSource:
         self, rng: np.random.Generator, patch: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], float, float]:
         kind = self.noise.draw(rng)
-        pictures = self.sets[int(rng.integers(len(self.sets)))]
-        picture = pictures[int(rng.integers(len(pictures)))]
+        picture = self._picture(rng)
         if kind == "white":
-            soft = self.soft > 0 and rng.uniform() < self.soft
-            cut = self._cut(rng, picture, patch, SOFT_WHITE if soft else None)
+            if self.vivid > 0 and picture.shape[-1] == 3 and rng.uniform() < self.vivid:
+                cut = self._vivid(rng, patch)
+            else:
+                soft = self.soft > 0 and rng.uniform() < self.soft
+                cut = self._cut(rng, picture, patch, SOFT_WHITE if soft else None)
             pixels = self._turned(rng, cut)
             contrast = float(rng.uniform(*self.contrast))
             clean = np.multiply(pixels, np.float32(contrast / 255), dtype=np.float32)
@@ -105,6 +111,19 @@ class PatchSource:
         if self.grey:
             clean, noisy = to_ycc(clean)[..., :1], to_ycc(noisy)[..., :1]
         return clean, noisy, float((noisy - clean).std()) * 255, 1.0
+
+    def _picture(self, rng: np.random.Generator) -> Pixels:
+        pictures = self.sets[int(rng.integers(len(self.sets)))]
+        return pictures[int(rng.integers(len(pictures)))]
+
+    def _vivid(self, rng: np.random.Generator, patch: int) -> Pixels:
+        """Of several patches of pictures scaled down, that with the most detail of colour.
+
+        Most patches have hardly any, and a network that sees few others takes it for noise.
+        """
+        zoom = (self.smallest_scale, 1.0)
+        cuts = [self._cut(rng, self._picture(rng), patch, zoom) for _ in range(CANDIDATES)]
+        return max(cuts, key=colour_detail)
 
     def _turned(self, rng: np.random.Generator, pixels: Pixels) -> Pixels:
         """In one of the eight orientations."""
@@ -143,17 +162,17 @@ class PatchSource:
         rng: np.random.Generator,
         pixels: Pixels,
         patch: int,
-        enlarged: tuple[float, float] | None = None,
+        zoom: tuple[float, float] | None = None,
     ) -> Pixels:
         """A square patch, now and then of a picture scaled down, for detail of all sizes.
 
-        With ``enlarged``, of a picture scaled up by a factor of that range: as soft as a camera's
+        With ``zoom``, of a picture scaled by a factor of that range: above 1, as soft as a camera's
         full-size picture. A picture smaller than the patch is scaled up, too.
         """
         height, width = pixels.shape[:2]
         side = patch
-        if enlarged is not None:
-            side = max(1, int(patch / rng.uniform(*enlarged)))
+        if zoom is not None:
+            side = max(1, int(patch / rng.uniform(*zoom)))
         elif height * width > LARGE and rng.integers(2):
             side = int(patch / rng.uniform(self.smallest_scale, 1))
         side = min(side, height, width)
@@ -164,6 +183,12 @@ class PatchSource:
         image = Image.fromarray(cut.squeeze(-1) if cut.shape[-1] == 1 else cut)
         resized = image.resize((patch, patch), Image.Resampling.BICUBIC)
         return np.asarray(resized).reshape(patch, patch, -1)
+
+
+def colour_detail(pixels: Pixels) -> float:
+    """How much red and blue, less green, differ between neighbours."""
+    colours = pixels[..., ::2].astype(np.int16) - pixels[..., 1:2]
+    return float(sum(np.abs(np.diff(colours, axis=axis)).mean() for axis in (0, 1)))
 
 
 def load_pictures(paths: Sequence[Path], channels: int) -> tuple[list[Pixels], int]:

@@ -40,6 +40,8 @@ class TrainConfig:
     """Share of the patches whose colours are changed."""
     soft: float = 0.0
     """Share of the patches with white noise that are of pictures scaled up, up to 2.5 times."""
+    vivid: float = 0.0
+    """Share of the patches with white noise chosen for their detail of colour."""
     loss: Loss = "scaled-mse"
     steps: int | None = None
     minutes: float | None = 60.0
@@ -86,7 +88,7 @@ class TrainConfig:
         if not 0 <= self.sigma255[0] <= self.sigma255[1] < math.inf:
             raise TrainingError(f"sigma {self.sigma255}: a level or a range of levels from 0 up")
         NoiseMix.parse(self.noise)
-        for name in ("recolour", "soft"):
+        for name in ("recolour", "soft", "vivid"):
             if not 0 <= getattr(self, name) <= 1:
                 raise TrainingError(f"{name} {getattr(self, name)}: a share from 0 to 1")
         if not 0 < self.contrast[0] <= self.contrast[1] < math.inf:

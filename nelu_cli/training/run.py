@@ -296,6 +296,7 @@ def _load_data(
         grey=channels == 1,
         recolour=config.recolour,
         soft=config.soft,
+        vivid=config.vivid,
     )
     return source, validation, unreadable + validation.unreadable
 
