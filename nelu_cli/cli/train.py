@@ -105,7 +105,7 @@ def train(
         float | None,
         _data_option(
             help="Share of the patches with white noise that are the one of four with the most "
-            "detail of colour, 0 to 1. Default: 0."
+            "detail (of colour, where there is any), 0 to 1. Default: 0."
         ),
     ] = None,
     batch: Annotated[int | None, _data_option(help="Patches in a step. Default: 8.")] = None,

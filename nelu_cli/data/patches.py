@@ -28,7 +28,7 @@ SOFT = (1.5, 4.0)
 SOFT_WHITE = (1.0, 2.5)
 """The same for the soft patches with white noise."""
 CANDIDATES = 4
-"""Patches of which a vivid one is the most colourful."""
+"""Patches of which a vivid one has the most detail."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PatchSource:
     soft: float = 0.0
     """Share of the patches with white noise that are of pictures scaled up."""
     vivid: float = 0.0
-    """Share of those with white noise that have the most detail of colour among several."""
+    """Share of those with white noise that have the most detail among several."""
 
     def batch(self, step: int, items: range, patch: int) -> Batch:
         """The given items of a step's batch: (step, item) alone decides each of them."""
@@ -85,7 +85,7 @@ class PatchSource:
         kind = self.noise.draw(rng)
         picture = self._picture(rng)
         if kind == "white":
-            if self.vivid > 0 and picture.shape[-1] == 3 and rng.uniform() < self.vivid:
+            if self.vivid > 0 and rng.uniform() < self.vivid:
                 cut = self._vivid(rng, patch)
             else:
                 soft = self.soft > 0 and rng.uniform() < self.soft
@@ -117,13 +117,15 @@ class PatchSource:
         return pictures[int(rng.integers(len(pictures)))]
 
     def _vivid(self, rng: np.random.Generator, patch: int) -> Pixels:
-        """Of several patches of pictures scaled down, that with the most detail of colour.
+        """Of several patches, that with the most detail.
 
-        Most patches have hardly any, and a network that sees few others takes it for noise.
+        Most patches have hardly any, and a network that sees few others takes it for noise. Colour
+        pictures are scaled down, for JPEGs have colour at half the resolution.
         """
-        zoom = (self.smallest_scale, 1.0)
-        cuts = [self._cut(rng, self._picture(rng), patch, zoom) for _ in range(CANDIDATES)]
-        return max(cuts, key=colour_detail)
+        pictures = [self._picture(rng) for _ in range(CANDIDATES)]
+        zooms = [(self.smallest_scale, 1.0) if p.shape[-1] == 3 else None for p in pictures]
+        cuts = [self._cut(rng, p, patch, z) for p, z in zip(pictures, zooms, strict=True)]
+        return max(cuts, key=detail)
 
     def _turned(self, rng: np.random.Generator, pixels: Pixels) -> Pixels:
         """In one of the eight orientations."""
@@ -185,10 +187,12 @@ class PatchSource:
         return np.asarray(resized).reshape(patch, patch, -1)
 
 
-def colour_detail(pixels: Pixels) -> float:
-    """How much red and blue, less green, differ between neighbours."""
-    colours = pixels[..., ::2].astype(np.int16) - pixels[..., 1:2]
-    return float(sum(np.abs(np.diff(colours, axis=axis)).mean() for axis in (0, 1)))
+def detail(pixels: Pixels | FloatImage) -> float:
+    """How much neighbours differ: in red and blue, less green; in grey, where that is all."""
+    values = pixels.astype(np.float32)
+    if values.shape[-1] == 3:
+        values = values[..., ::2] - values[..., 1:2]
+    return float(sum(np.abs(np.diff(values, axis=axis)).mean() for axis in (0, 1)))
 
 
 def load_pictures(paths: Sequence[Path], channels: int) -> tuple[list[Pixels], int]:

@@ -41,7 +41,7 @@ class TrainConfig:
     soft: float = 0.0
     """Share of the patches with white noise that are of pictures scaled up, up to 2.5 times."""
     vivid: float = 0.0
-    """Share of the patches with white noise chosen for their detail of colour."""
+    """Share of the patches with white noise chosen for their detail, in colour that of colour."""
     loss: Loss = "scaled-mse"
     steps: int | None = None
     minutes: float | None = 60.0
