@@ -1,9 +1,10 @@
-"""PSNR of white models on what training held out, set by set, and where colours are strongest.
+"""PSNR of white models on what training held out, set by set, and where colours are hardest.
 
     python -m benchmarks.held_out --model deep-color --model runs/deep/best.safetensors
 
 The central 256 × 256 pixels of every tenth picture of each set; and of all their patches of
-128 × 128 the tenth with the strongest chroma. White noise, neither clipped nor rounded, seed 0.
+128 × 128 the tenth with the strongest chroma, and the tenth with the most detail of colour. White
+noise, neither clipped nor rounded, seed 0.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import torch
 from benchmarks.common import parser, show
 from nelu_cli import checkpoints
 from nelu_cli.data import sets
+from nelu_cli.data.patches import detail
 from nelu_cli.evaluation import psnr
 from nelu_cli.networks import Network
 from nelu_cli.noise import add_noise, noise_seed
@@ -53,7 +55,7 @@ def main() -> None:
 
 
 def held_out(names: Sequence[str], channels: int) -> dict[str, list[Cut]]:
-    """The middles of each set's held-out pictures and, in colour, the most colourful patches."""
+    """The middles of each set's held-out pictures and, in colour, the hardest patches."""
     groups: dict[str, list[Cut]] = {}
     patches: list[Cut] = []
     for name in names:
@@ -68,9 +70,10 @@ def held_out(names: Sequence[str], channels: int) -> dict[str, list[Cut]]:
                 for top in range(0, height - PATCH + 1, PATCH)
                 for left in range(0, width - PATCH + 1, PATCH)
             ]
-    if channels == 3:
-        patches.sort(key=lambda cut: chroma(cut.pixels), reverse=True)
-        groups["strongest colours"] = patches[: max(1, len(patches) // 10)]
+    measures = {"strongest colours": chroma, "most detail of colour": detail}
+    for group, measure in measures.items() if channels == 3 else ():
+        patches.sort(key=lambda cut: measure(cut.pixels), reverse=True)
+        groups[group] = patches[: max(1, len(patches) // 10)]
     return groups
 
 

@@ -66,15 +66,16 @@ def test_held_out_pictures_are_measured_set_by_set(
         pixels = picture(0.08, 3) // (1, 3, 1) if colourful else picture(0.08, 3)
         Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / f"{number:02}.png")
     cuts = held_out.held_out([str(tmp_path)], 3)
-    middles, strongest = cuts.values()
+    middles, strongest, finest = cuts.values()
     assert [cut.name for cut in middles] == ["00.png", "10.png"]
     assert [cut.name for cut in strongest] == ["00.png, 0, 0"]  # of 4 patches
+    assert [cut.name[:6] for cut in finest] == ["10.png"]  # where noise is not divided by 3
     assert middles[0].pixels.shape == (245, 256, 3)
     line = f"held_out --model deep-color --dataset {tmp_path} --sigmas 0,25 --json"
     monkeypatch.setattr(sys, "argv", line.split())
     held_out.main()
     rows = json.loads(capfd.readouterr().out)["rows"]
-    assert [row["pictures"] for row in rows] == [tmp_path.name, "strongest colours"]
+    assert [row["pictures"] for row in rows] == [*cuts]
     assert all(row["0"] > row["25"] > 20.2 for row in rows)
 
 
