@@ -17,7 +17,7 @@ from nelu_cli.cli import run
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-TEXTS = sorted([*PAGES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md")])
+TEXTS = sorted([*PAGES, *ROOT.glob("*.md"), *ROOT.glob("[!.]*/[A-Z]*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 BLOCK = re.compile(r"^<!-- run -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
