@@ -104,6 +104,29 @@ def sweep(folder: Path, finished: Collection[str] = ()) -> None:
                     _remove_litter(Path(entry.path), 0 if litter[1] in names else _SETTLED)
 
 
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a folder for this process until the block ends.
+
+    Raises:
+        BlockingIOError: another one keeps it.
+    """
+    if sys.platform == "win32":  # has no such locks
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # nor have some network drives
+            pass
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _shortened(name: str) -> str:
     return os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
 

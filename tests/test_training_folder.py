@@ -22,6 +22,8 @@ from PIL import Image
 from safetensors import safe_open
 
 from nelu_cli import checkpoints
+from nelu_cli.atomic import held
+from nelu_cli.errors import TrainingError
 from nelu_cli.networks import DeepConfig
 from nelu_cli.training import Event, RunStopped, TrainConfig, load_run, train
 from nelu_cli.training import loop as training
@@ -150,6 +152,21 @@ def test_a_real_kill_before_the_first_save(pictures: Path, tmp_path: Path, nelu:
     process.kill()
     process.wait()
     assert nelu("train", "--resume", "--out", out, "--minutes", "0.001", "-q") == (0, "", "")
+
+
+def test_two_trainings_of_one_run_are_one_too_many(
+    run: Path, config: TrainConfig, nelu: Nelu
+) -> None:
+    """The second would go on from what the first has saved, and both would save over each other."""
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with held(run):
+        status, _, err = nelu("train", "--resume", "--out", str(run), "--steps", "12")
+        with pytest.raises(TrainingError, match="another nelu train is at work"):
+            train(config, TINY, run)
+    assert status == 1
+    assert "another nelu train is at work on this run; stop it first" in " ".join(err.split())
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    train(replace(config, steps=12), TINY, run, resume=True)  # and now nothing is in the way
 
 
 @pytest.mark.parametrize("missing", ["last", "best", "stable"])

@@ -2,12 +2,12 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nelu_cli import checkpoints
-from nelu_cli.atomic import write_whole
+from nelu_cli.atomic import held, write_whole
 from nelu_cli.errors import CheckpointError, NeluError, TrainingError
 from nelu_cli.networks import Config, family
 from nelu_cli.training.config import TrainConfig, check_types
@@ -29,6 +29,28 @@ class Event:
     seconds: float
     seconds_left: float
     validation: Mapping[str, float] | None = None
+
+
+@contextlib.contextmanager
+def owned(out: Path, resume: bool) -> Iterator[None]:
+    """A run's folder, made unless it is resumed, in which nobody else trains until the block ends.
+
+    Raises:
+        TrainingError: somebody does.
+    """
+    if not resume:
+        out.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(held(out))
+        except BlockingIOError:
+            raise TrainingError(
+                f"{out}: another nelu train is at work on this run; stop it first, or choose "
+                "another --out"
+            ) from None
+        except OSError as error:
+            raise TrainingError(f"{out}: cannot be opened ({error.strerror})") from error
+        yield
 
 
 def save_run(out: Path, config: TrainConfig, network_config: Config, command: str) -> None:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -24,6 +25,7 @@ from nelu_cli.training.folder import (
     begun_with,
     forget_after,
     load_run,
+    owned,
     read_log,
     save_run,
 )
@@ -79,7 +81,12 @@ def train(
     run = None
     try:
         run = Run(config, network_config, out, data_dir, device)
-        _train(run, resume, start_from, command, on_event, on_note)
+        if start_from and not resume:
+            idle = take_weights(run, start_from)
+            if idle and rank() == 0:
+                on_note(f"blocks hardly ever on in {start_from} begin afresh: {', '.join(idle)}")
+        with owned(out, resume) if rank() == 0 else nullcontext():
+            _train(run, resume, command, on_event, on_note)
     finally:
         if run is not None:
             run.leave_group()
@@ -90,7 +97,6 @@ def train(
 def _train(
     run: Run,
     resume: bool,
-    start_from: str | Path | None,
     command: str,
     on_event: Callable[[Event], None],
     on_note: Callable[[str], None],
@@ -107,13 +113,8 @@ def _train(
         go_on(run, load_run(out)[0])
         begun = begun_with(out)
         command = f"{begun} && {command}" if begun else command
-    elif start_from:
-        idle = take_weights(run, start_from)
-        if idle and writer:
-            on_note(f"blocks hardly ever on in {start_from} begin afresh: {', '.join(idle)}")
     run.centred = [block for block in run.centred if block.is_centred()]  # not of older weights
     if writer:
-        out.mkdir(parents=True, exist_ok=True)
         sweep(out)
         run.save_state("state")  # before the new length, which must not meet an old state
         forget_after(out, run.step)
