@@ -24,7 +24,7 @@ from nelu_cli.networks import (
     is_idle,
     paper,
 )
-from nelu_cli.networks.blocks import raised, unit
+from nelu_cli.networks.blocks import raised, spread, unit
 from nelu_cli.networks.padding import pad_image
 from nelu_cli.operators import NeLU
 
@@ -125,6 +125,12 @@ def test_unit_tells_what_is_where_and_not_how_strong_it_is(c: float) -> None:
     torch.testing.assert_close(unit(c * x), unit(x))
     torch.testing.assert_close(unit(x).square().mean(1), torch.ones(2, 3, 5))
     assert not unit(0 * x).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_factor_that_is_spread_is_the_same_factor(dtype: torch.dtype) -> None:
+    x, factor = torch.randn(2, 7, 3, 5, dtype=dtype), torch.rand(2, 1, 3, 5)
+    assert torch.equal(x * spread(factor, x), x * factor.to(dtype))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -35,7 +35,7 @@ def unit(x: Tensor) -> Tensor:
 
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
-    return x * over_rms(x).to(x.dtype)
+    return x * spread(over_rms(x), x)
 
 
 def over_rms(x: Tensor) -> Tensor:
@@ -44,6 +44,18 @@ def over_rms(x: Tensor) -> Tensor:
     norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=exact)
     scale: Tensor = x.shape[1] ** 0.5 / norm.clamp(min=SMALLEST)
     return scale
+
+
+def spread(factor: Tensor, x: Tensor) -> Tensor:
+    """A factor (B, 1, H, W) of each position in the form that multiplies x (B, C, H, W) fastest.
+
+    In bfloat16 one number for a row of channels is slow, one for each channel is not. A matrix
+    product gives them.
+    """
+    factor = factor.to(x.dtype)
+    if x.dtype != torch.bfloat16:
+        return factor
+    return (factor.movedim(1, -1) @ x.new_ones(1, x.shape[1])).movedim(-1, 1)
 
 
 class ResidualBlock(nn.Module):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nelu_cli.networks.blocks import over_rms, unit
+from nelu_cli.networks.blocks import over_rms, spread, unit
 from nelu_cli.operators import (
     PIECE,
     NeLU,
@@ -181,7 +181,7 @@ class Residual:
         if self.gate is not None:
             here = seen[:, :, 1:-1]
             gains = F.conv2d(here, self.gate)  # less 1
-            gains.movedim(1, -1).mul_(over_rms(here).movedim(1, -1))  # fast in either precision
+            gains.mul_(spread(over_rms(here), gains))
             hidden.rows.addcmul_(hidden.rows, gains)
             del gains
         update = self.update(hidden)
