@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from nelu_cli import checkpoints, denoise
 from nelu_cli.evaluation import psnr
 from nelu_cli.noise import add_noise
 from nelu_cli.noise.filters import FloatImage, quantise
-from nelu_cli.runtime.choice import choose_model, noise_character
+from nelu_cli.runtime.choice import NoiseCharacter, choose_model, noise_character
 from nelu_cli.runtime.models import Models, load_model
 from nelu_cli.runtime.noise_level import estimate_noise
 from nelu_cli.words import NoiseKind
@@ -49,6 +50,12 @@ def test_a_clean_picture_gets_a_white_model_and_stays_as_it_is(name: str) -> Non
     assert choose_model(clean, MODELS).model.name == "deep-color"
     before, after = (np.asarray(p / np.float32(255), np.float32) for p in (clean, denoise(clean)))
     assert psnr(before, after) > 48
+
+
+def test_what_changes_its_sign_from_pixel_to_pixel_is_no_noise_of_a_camera() -> None:
+    camera = NoiseCharacter(0.3, 3, white_share=0.05, white_correlation=0.3, loudness=0.04)
+    assert camera.kind == "camera-like"
+    assert replace(camera, correlation=-0.05, reach=1).kind == "white"
 
 
 @pytest.mark.parametrize("name", ["chelsea", "coffee", "astronaut"])

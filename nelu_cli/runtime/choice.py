@@ -5,8 +5,8 @@ noise reduction and JPEG have spread it over its neighbours. A network that know
 next to nothing about the other. So, unless a model is asked for, a few crops go through both a
 white model and the photo model. Where the white model finds a good part as much, and what it finds
 is not correlated, the noise is white, and the white model is for the picture; else it does not see
-the noise. Unless there is hardly any: what the photo model then takes for noise is faint and mostly
-detail, which the white model leaves as it is.
+the noise. Unless there is hardly any: what the photo model then takes for noise is faint, or the
+opposite in one pixel of what it is in the next, and is detail, which the white model leaves.
 """
 
 from dataclasses import dataclass
@@ -56,7 +56,8 @@ class NoiseCharacter:
     @property
     def kind(self) -> Literal["camera-like", "white"]:
         white = self.white_share >= ENOUGH and self.white_correlation < _FELT
-        return "white" if white or self.loudness < FAINT else "camera-like"
+        none = self.loudness < FAINT or self.correlation < 0
+        return "white" if white or none else "camera-like"
 
 
 @dataclass(frozen=True)
