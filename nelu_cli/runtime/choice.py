@@ -25,7 +25,7 @@ PHOTO_MODELS: Final = {1: "photo-gray", 3: "photo-color"}  # by picture channels
 ENOUGH: Final = 0.3
 """How much a white model must find, as a share of what the photo model does (root mean squares).
 
-It finds 0.02 to 0.13 of it in the 15 pictures of CC, in grey up to 0.24. With white noise of σ = 5
+It finds 0.01 to 0.03 of it in the 15 pictures of CC, in grey up to 0.17. With white noise of σ = 5
 it is 0.80 or more in 27 held-out photographs.
 """
 FAINT: Final = 0.02
