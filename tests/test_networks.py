@@ -127,6 +127,33 @@ def test_unit_tells_what_is_where_and_not_how_strong_it_is(c: float) -> None:
     assert not unit(0 * x).any()
 
 
+def test_the_gradient_of_unit() -> None:
+    x = torch.randn(2, 4, 3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(unit, x)
+
+
+@pytest.mark.parametrize("quiet", [0, 1e-33, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_position_without_anything_leaves_the_gradient_of_the_others(
+    quiet: float, dtype: torch.dtype
+) -> None:
+    """It was infinite, and a run whose gradients are clipped stood still."""
+    full = torch.randn(1, 4, 3, 5).to(dtype)
+    g = torch.randn(1, 4, 3, 5).to(dtype)
+    x = full.clone()
+    x[:, :, 1, 2] *= quiet
+    found = []
+    for start in (full, x):
+        start.requires_grad_()
+        unit(start).backward(g)
+        assert start.grad is not None
+        found.append(start.grad)
+    assert not found[1][:, :, 1, 2].any()
+    assert found[1].isfinite().all()
+    found[0][:, :, 1, 2] = 0
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_factor_that_is_spread_is_the_same_factor(dtype: torch.dtype) -> None:
     x, factor = torch.randn(2, 7, 3, 5, dtype=dtype), torch.rand(2, 1, 3, 5)

@@ -1,11 +1,15 @@
 """The layers of the deep network, and which of its blocks do nothing."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 SMALLEST = 1e-30
 """Below it, what is divided by is 0."""
+QUIET = 1e-2
+"""Of the mean size in a picture, below which gains of a position teach nothing."""
 
 
 class ZeroMeanConv(nn.Conv2d):
@@ -35,7 +39,33 @@ def unit(x: Tensor) -> Tensor:
 
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _Unit.apply(x)  # type: ignore[no-any-return]
     return x * spread(over_rms(x), x)
+
+
+class _Unit(torch.autograd.Function):
+    """y = x/r with r = rms(x), and its derivative ∂L/∂x = (g − y·mean(g·y))/r for g = ∂L/∂y.
+
+    That has no bound where r is 0 and others are not, and one such position is enough for a
+    gradient without end, of which clipping leaves nothing. So where r is much less than elsewhere
+    in the picture, there is no derivative.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        scale = over_rms(x)
+        y = x * spread(scale, x)
+        ctx.save_for_backward(y, scale)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        y, scale = ctx.saved_tensors
+        rms = 1 / scale
+        felt = (rms > QUIET * rms.mean((1, 2, 3), keepdim=True)) & (rms > SMALLEST)
+        along = spread((g * y).mean(1, keepdim=True), y)
+        return torch.addcmul(g, y, along, value=-1).mul_(spread(scale * felt, y))
 
 
 def over_rms(x: Tensor) -> Tensor:
