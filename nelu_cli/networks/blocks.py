@@ -40,7 +40,8 @@ def unit(x: Tensor) -> Tensor:
     As unit(c·x) = unit(x), gains of the form 1 + G·unit(x) leave a network scale-equivariant.
     """
     if torch.is_grad_enabled() and x.requires_grad:
-        return _Unit.apply(x)  # type: ignore[no-any-return, no-untyped-call]
+        result: Tensor = _Unit.apply(x)  # type: ignore[no-untyped-call]
+        return result
     return x * spread(over_rms(x), x)
 
 
