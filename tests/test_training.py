@@ -360,9 +360,45 @@ def test_a_diverging_loss_stops_and_keeps_the_last_good_state(
     monkeypatch.setattr(
         training_run, "_loss", lambda *a: honest(*a) * (bad if next(calls) else 1.0)
     )
-    with pytest.raises(TrainingError, match=r"loss .* step \d+; the last good state is in .*--lr"):
+    with pytest.raises(
+        TrainingError, match=r"loss .* step \d+.*; the last good state is in .*--lr"
+    ):
         train(config, TINY_DEEP, tmp_path / "run", resume=True)
     assert same(good, weights(tmp_path / "run"))
+
+
+def test_a_step_without_a_finite_gradient_moves_nothing_and_is_counted(
+    config: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = training_run._loss
+    bad: set[int] = set()
+    calls = itertools.count()
+
+    def loss(kind: Loss, estimate: torch.Tensor, batch: Batch) -> torch.Tensor:
+        cliff = (0 * estimate).sum().sqrt() if next(calls) in bad else 0.0
+        return honest(kind, estimate, batch) + cliff
+
+    monkeypatch.setattr(training_run, "_loss", loss)
+    run = training_run.Run(config, TINY_DEEP, tmp_path, None)
+    batch = run.training.batch(0, range(2), 16)
+    bad.add(1)
+    run.update(batch, 0.0)
+    before = {name: value.clone() for name, value in run.network.state_dict().items()}
+    run.update(batch, 0.0)
+    assert (run.step, run.void) == (2, 1)
+    assert same(before, run.network.state_dict())
+    run.update(batch, 0.0)
+    assert not same(before, run.network.state_dict())
+
+    events: list[Event] = []
+    bad |= {5, 8}
+    with pytest.raises(KeyboardInterrupt):
+        train(config, TINY_DEEP, tmp_path / "run", on_event=interrupt_at(4))
+    train(config, TINY_DEEP, tmp_path / "run", resume=True, on_event=events.append)
+    assert [event.void for event in events] == [2, 2, 2]
+    bad |= set(range(100))
+    with pytest.raises(TrainingError, match=r"gradient was not finite at step 10, the last of 10 "):
+        train(config, TINY_DEEP, tmp_path / "lost")
 
 
 def test_unreadable_pictures_are_counted_and_skipped(

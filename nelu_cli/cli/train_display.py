@@ -40,13 +40,14 @@ class Display:
             f"{event.progress:6.1%}  step {event.step}  loss {event.loss:.5f}  lr {event.lr:.1e}  "
             f"{event.megapixels_per_second:.2f} Mpx/s  {event.seconds_left / 60:.0f} min left"
         )
+        void = f"  ({event.void} steps had no finite gradient)" if event.void else ""
         if self.moving:
-            self.live.update(text, refresh=True)
+            self.live.update(text + void, refresh=True)
         if event.validation:
             levels = "  ".join(
                 f"{f'σ{level}' if level.isdigit() else level} {psnr:.2f}"
                 for level, psnr in event.validation.items()
             )
-            self.console.print(f"step {event.step}: validation PSNR {levels}")
+            self.console.print(f"step {event.step}: validation PSNR {levels}{void}")
         elif not self.moving and event.step % 500 == 0:
-            self.console.print(text)
+            self.console.print(text + void)

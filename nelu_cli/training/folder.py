@@ -28,6 +28,8 @@ class Event:
     """Share of the time that was spent waiting for patches."""
     seconds: float
     seconds_left: float
+    void: int = 0
+    """Steps so far that moved nothing, for their gradient was not finite."""
     validation: Mapping[str, float] | None = None
 
 

@@ -36,7 +36,7 @@ from nelu_cli.training.transplant import start_from as take_weights
 LOG_EVERY = 50  # steps
 SAVE_EVERY = 180.0  # seconds
 DIVERGED = 30.0  # times the running mean of the loss …
-PATIENCE = 10  # … for so many steps in a row
+PATIENCE = 10  # … or no finite gradient, for so many steps in a row
 
 
 class RunStopped(KeyboardInterrupt):
@@ -149,7 +149,7 @@ def _loop(
 ) -> None:
     config = run.config
     mean_loss: float | None = None
-    spikes = 0
+    bad = 0
     waiting = pixels = 0.0
     since_log = since_save = time.monotonic()
     with ThreadPoolExecutor(1) as loader:
@@ -165,16 +165,18 @@ def _loop(
             current = batch.result()
             batch = loader.submit(fetch, run.step + 1, _ahead(config, run.step + 1, progress))
             waiting += time.monotonic() - started
+            void = run.void
             loss = run.update(current, progress)
-            if mean_loss is not None and loss > DIVERGED * mean_loss > 0:
-                spikes += 1
-            else:
-                spikes = 0
-                mean_loss = loss if mean_loss is None else 0.99 * mean_loss + 0.01 * loss
-            if spikes >= PATIENCE:
+            mean_loss = loss if mean_loss is None else mean_loss
+            jumped = loss > DIVERGED * mean_loss > 0
+            if not jumped:
+                mean_loss = 0.99 * mean_loss + 0.01 * loss
+            bad = bad + 1 if jumped or run.void > void else 0
+            if bad >= PATIENCE:
+                what = f"the loss jumped to {loss:.3g}" if jumped else "the gradient was not finite"
                 raise TrainingError(
-                    f"the loss jumped to {loss:.3g} at step {run.step}; the last good state is in "
-                    f"{run.out}: try a lower --lr"
+                    f"{what} at step {run.step}, the last of {bad} bad ones; the last good state "
+                    f"is in {run.out}: try a lower --lr"
                 )
             pixels += current.clean.shape[0] * current.clean.shape[-1] ** 2 * world()
             run.seconds += time.monotonic() - started
@@ -192,6 +194,7 @@ def _loop(
                     data_share=waiting / elapsed,
                     seconds=run.seconds,
                     seconds_left=run.seconds * (1 - progress) / progress,
+                    void=run.void,
                     validation=run.validate(record) if validating else None,
                 )
                 append_event(run.out, event)

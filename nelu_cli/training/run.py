@@ -86,6 +86,8 @@ class Run:
         if world() > 1:
             self.model = nn.parallel.DistributedDataParallel(self.network)
         self.step = 0
+        self.void = 0
+        """Steps that moved nothing, for their gradient was not finite."""
         self.seconds = 0.0
         self.best = -math.inf
         self.latest: dict[str, float] = {}
@@ -118,6 +120,7 @@ class Run:
         return range(rank() * number // world(), (rank() + 1) * number // world())
 
     def update(self, batch: Batch, progress: float) -> float:
+        """One step; its loss. Without a finite gradient it moves nothing, but is counted."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.config.learning_rate(self.step, progress)
@@ -131,8 +134,8 @@ class Run:
         if self.symmetry:
             parameters = self.network.named_parameters()
             self.symmetry.average((n, p.grad) for n, p in parameters if p.grad is not None)
-        if self.config.clip:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.clip)
+        most = self.config.clip or math.inf
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), most)
         value = float(loss.detach())
         if world() > 1:
             mean = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -144,16 +147,19 @@ class Run:
                 f"{self.out}: try a lower --lr"
             )
         with interrupted_later():
+            self.step += 1
+            if not norm.isfinite():
+                self.void += 1
+                return value
             for optimizer in self.optimizers:
                 optimizer.step()
             for block in self.centred:
                 block.centre()
-            decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
+            decay = min(self.config.ema, self.step / (9 + self.step))
             with torch.no_grad():
                 pairs = zip(self.averaged.parameters(), self.network.parameters(), strict=True)
                 for average, value_now in pairs:
                     average.lerp_(value_now, 1 - decay)
-            self.step += 1
         return value
 
     # ------------------------------------------------------------------ files
@@ -191,8 +197,10 @@ class Run:
             for n, p in self.network.named_parameters():
                 for key, value in optimizer.state.get(p, {}).items():
                     tensors[f"optimizer.{n}/{key}"] = value
-        numbers = {"step": self.step, "seconds": self.seconds, "best": self.best}
-        metadata = {"nelu-training": json.dumps(numbers | {"latest": self.latest})}
+        numbers = {
+            name: getattr(self, name) for name in ("step", "void", "seconds", "best", "latest")
+        }
+        metadata = {"nelu-training": json.dumps(numbers)}
         content = {key: tensor.cpu().contiguous() for key, tensor in tensors.items()}
         path = self.out / f"{name}.safetensors"
         try:
@@ -233,7 +241,7 @@ class Run:
 
     def _load_numbers(self, numbers: Mapping[str, Any]) -> None:
         self.step, self.seconds = int(numbers["step"]), float(numbers["seconds"])
-        self.best = float(numbers["best"])
+        self.best, self.void = float(numbers["best"]), int(numbers.get("void", 0))
         self.latest = {str(level): float(psnr) for level, psnr in numbers["latest"].items()}
         if self.step < 0 or not 0 <= self.seconds < math.inf or math.isnan(self.best):
             raise ValueError(f"step {self.step} after {self.seconds} seconds")
