@@ -4,12 +4,12 @@
 
 The central 256 × 256 pixels of every tenth picture of each set; and of all their patches of
 128 × 128 the tenth with the strongest chroma, and the tenth with the most detail of colour. White
-noise, neither clipped nor rounded, seed 0.
+noise, or another kind, neither clipped nor rounded, seed 0.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from nelu_cli.evaluation import psnr
 from nelu_cli.networks import Network
 from nelu_cli.noise import add_noise, noise_seed
 from nelu_cli.noise.filters import FloatImage, to_ycc
+from nelu_cli.words import NoiseKind
 
 MIDDLE, PATCH = 256, 128
 HOLD_OUT = 10
@@ -37,6 +38,7 @@ def main() -> None:
     arguments.add_argument("--model", action="append", required=True, help="repeatable")
     arguments.add_argument("--dataset", action="append", help="repeatable; cbsd432 and photos")
     arguments.add_argument("--sigmas", default="0,1,5,15,25,50,75,120")
+    arguments.add_argument("--noise", default="white", choices=get_args(NoiseKind))
     given = arguments.parse_args()
     networks = {name: checkpoints.load(name).network.eval() for name in given.model}
     channels = {network.channels for network in networks.values()}
@@ -46,12 +48,12 @@ def main() -> None:
     sigmas = [float(sigma) for sigma in given.sigmas.split(",")]
     rows = [
         {"pictures": group, "model": name}
-        | {f"{sigma:g}": mean_psnr(network, cuts, sigma) for sigma in sigmas}
+        | {f"{sigma:g}": mean_psnr(network, cuts, sigma, given.noise) for sigma in sigmas}
         for group, cuts in groups.items()
         for name, network in networks.items()
     ]
     formats = {"pictures": "", "model": ""} | {f"{sigma:g}": ".3f" for sigma in sigmas}
-    show("Held-out pictures, white noise, PSNR in dB", rows, given.json, formats)
+    show(f"Held-out pictures, {given.noise} noise, PSNR in dB", rows, given.json, formats)
 
 
 def held_out(names: Sequence[str], channels: int) -> dict[str, list[Cut]]:
@@ -83,11 +85,13 @@ def chroma(pixels: FloatImage) -> float:
 
 
 @torch.inference_mode()
-def mean_psnr(network: Network, cuts: Sequence[Cut], sigma255: float) -> float:
+def mean_psnr(
+    network: Network, cuts: Sequence[Cut], sigma255: float, kind: NoiseKind = "white"
+) -> float:
     found = []
     for name, clean in cuts:
         seed = noise_seed(name, sigma255, 0)
-        _, noisy = add_noise(clean, "white", sigma255, seed)
+        _, noisy = add_noise(clean, kind, sigma255, seed)
         estimate = network.denoise(torch.from_numpy(noisy).permute(2, 0, 1)[None])[0]
         found.append(psnr(clean, estimate.clamp(0, 1).permute(1, 2, 0).numpy()))
     return float(np.mean(found))

@@ -12,6 +12,7 @@ Colour = Literal["srgb", "p3", "adobe", "linear"]
 Nan = Literal["keep", "refuse"]
 NoiseKind = Literal[
     "white",
+    "coupled",
     "poisson",
     "speckle",
     "uniform",

@@ -41,7 +41,7 @@ def deviations(kind: NoiseKind, sigma255: float) -> tuple[float, float, float]:
     return float(noise.std()), float(noise[: SIDE // 2].std()), float(noise[SIDE // 2 :].std())
 
 
-@pytest.mark.parametrize("kind", ["white", "uniform", "poisson", "speckle"])
+@pytest.mark.parametrize("kind", ["white", "coupled", "uniform", "poisson", "speckle"])
 @pytest.mark.parametrize("sigma255", [15.0, 120.0])
 def test_the_noise_is_as_strong_as_said(kind: NoiseKind, sigma255: float) -> None:
     assert deviations(kind, sigma255)[0] == pytest.approx(sigma255, rel=0.02)
@@ -67,6 +67,28 @@ def test_gaussian_noise_is_gaussian_and_uniform_noise_is_bounded() -> None:
         noise = (add_noise(clean, kind, 25, 1).noisy - clean) * 255 / 25  # type: ignore[arg-type]
         assert np.mean(noise**4) == pytest.approx(kurtosis, rel=0.05)
     assert np.abs(noise).max() <= 3**0.5 + 1e-4
+
+
+def test_coupled_noise_is_white_from_pixel_to_pixel_but_not_from_channel_to_channel() -> None:
+    clean = np.zeros((SIDE, SIDE, 3), np.float32)
+    found = [add_noise(clean, "coupled", 255, seed).noisy for seed in range(40)]
+    one_colour = grey = 0
+    for noise in found:
+        assert np.mean(noise**2) == pytest.approx(1, rel=0.04)
+        for channel in range(3):
+            assert correlation(noise[..., channel], 1) == pytest.approx(0, abs=0.02)
+        shares = np.linalg.eigvalsh(np.cov(noise.reshape(-1, 3).T)) / 3
+        assert shares[-1] > 0.34
+        one_colour += shares[-1] > 0.999
+        grey += np.ptp(noise, axis=-1).max() < 1e-4
+    assert 6 <= one_colour <= 20
+    assert 1 <= grey < one_colour
+
+
+def test_coupled_noise_of_a_grey_picture_is_white() -> None:
+    noise = add_noise(half_and_half(), "coupled", 25, 1).noisy - half_and_half()
+    assert np.mean((noise * 255 / 25) ** 4) == pytest.approx(3.0, rel=0.05)
+    assert correlation(noise[..., 0], 1) == pytest.approx(0, abs=0.02)
 
 
 def test_poisson_noise_counts() -> None:
@@ -107,7 +129,7 @@ def test_no_noise_and_no_light_are_harmless(kind: NoiseKind, light: float) -> No
 
 
 def test_unknown_noise() -> None:
-    with pytest.raises(DatasetError, match="salt: no such noise; choose from white, poisson"):
+    with pytest.raises(DatasetError, match="salt: no such noise; choose from white, coupled"):
         add_noise(half_and_half(), "salt", 15, 0)  # type: ignore[arg-type]
 
 
@@ -341,5 +363,7 @@ def test_photo_stands_for_its_mix() -> None:
 
 @pytest.mark.parametrize("text", ["", "salt", "camera=x", "camera=-1", "white=0", "a=b=c"])
 def test_a_wrong_mix_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match=r"the kinds are white, camera, correlated, grain"):
+    with pytest.raises(
+        UsageError, match=r"the kinds are white, coupled, camera, correlated, grain"
+    ):
         NoiseMix.parse(text)

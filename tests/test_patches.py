@@ -103,8 +103,10 @@ def test_contrast_multiplies_the_clean_patch_alone() -> None:
     assert found.mean() == pytest.approx(float(batch.sigma255.mean()), rel=0.03)
 
 
-def test_the_noise_has_the_level_it_says() -> None:
-    batch = source([flat(128)]).batch(0, range(300), 16)
+@pytest.mark.parametrize("mix", ["white", "coupled", "white=1,coupled=1"])
+def test_the_noise_has_the_level_it_says(mix: str) -> None:
+    grey = np.repeat(flat(128), 3, axis=-1)
+    batch = replace(source([grey]), noise=NoiseMix.parse(mix)).batch(0, range(300), 16)
     assert batch.sigma255.min() >= 0
     assert batch.sigma255.max() <= 50
     assert batch.sigma255.mean() == pytest.approx(25, rel=0.1)

@@ -69,13 +69,14 @@ def train(
         str | None,
         _data_option(
             help="Kind of noise: white, photo (what cameras and scanners leave), or shares such "
-            "as camera=6,white=2. Default: white."
+            "as camera=6,white=2, or white=9,coupled=1 (alike in the channels). Default: white."
         ),
     ] = None,
     sigma: Annotated[
         str | None,
         _data_option(
-            help="Level of the white noise, 0–255: a number or a range. Default: 0-120, paper: 15."
+            help="Level of the white and coupled noise, 0–255: a number or a range. Default: "
+            "0-120, paper: 15."
         ),
     ] = None,
     sigma_power: Annotated[

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nelu_cli.data.sets import load_pixels
 from nelu_cli.errors import DatasetError
-from nelu_cli.noise import WHITE, NoiseMix, draw_noise
+from nelu_cli.noise import WHITE, WHITE_LIKE, NoiseMix, draw_noise, white_like
 from nelu_cli.noise.filters import FloatImage, to_ycc
 
 Pixels = NDArray[np.uint8]
@@ -84,7 +84,7 @@ class PatchSource:
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], float, float]:
         kind = self.noise.draw(rng)
         picture = self._picture(rng)
-        if kind == "white":
+        if kind in WHITE_LIKE:
             if self.vivid > 0 and rng.uniform() < self.vivid:
                 cut = self._vivid(rng, patch)
             else:
@@ -98,7 +98,7 @@ class PatchSource:
                 clean = to_ycc(clean)[..., :1]
             low, high = self.sigma255
             sigma255 = low + (high - low) * float(rng.uniform()) ** self.sigma_power
-            noise = rng.standard_normal(clean.shape, dtype=np.float32)
+            noise = white_like(kind, clean.shape, rng)
             return clean, clean + noise * np.float32(sigma255 / 255), sigma255, contrast
         # Other kinds begin with a larger patch, of which JPEG's grid and the borders are cut off.
         soft = rng.uniform() < (0.95 if kind == "camera" else 0.5)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, get_args
+from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from nelu_cli.noise.filters import (
     quantise,
 )
 from nelu_cli.words import NoiseKind
+
+WHITE_LIKE: Final = ("white", "coupled")
+"""Kinds that are white from pixel to pixel, for which training asks the level."""
 
 
 class NoisyPair(NamedTuple):
@@ -38,6 +41,7 @@ def add_noise(clean: FloatImage, kind: NoiseKind, sigma255: float, seed: int) ->
     With s = sigma255 / 255, x the clean picture and n standard normal, neither clipped nor rounded:
 
     - ``white``: y = x + s·n
+    - ``coupled``: white from pixel to pixel, but not from channel to channel, see :func:`coupled`
     - ``uniform``: y = x + s·√3·u, u uniform in [−1, 1]
     - ``poisson``: y = Poisson(p·x)/p with p = mean(x)/s², so that the mean variance is s²
     - ``speckle``: y = x + s·x·n/√mean(x²), so that the mean variance is s²
@@ -62,12 +66,42 @@ def add_noise(clean: FloatImage, kind: NoiseKind, sigma255: float, seed: int) ->
         peak = float(clean.mean()) / float(s) ** 2
         counts = rng.poisson(peak * clean.astype(np.float64))
         return NoisyPair(clean, (counts / peak).astype(np.float32))
-    noise = s * rng.standard_normal(clean.shape, dtype=np.float32)
+    noise = s * white_like(kind, clean.shape, rng)
     if kind == "speckle":
         noise = noise * clean / np.float32(np.sqrt(np.mean(clean**2)) + 1e-12)
     if kind == "spatial":
         noise = noise * np.linspace(0.1, 1, clean.shape[1], dtype=np.float32)[None, :, None]
     return NoisyPair(clean, clean + noise)
+
+
+def white_like(kind: NoiseKind, shape: tuple[int, ...], rng: np.random.Generator) -> FloatImage:
+    """Noise of :data:`WHITE_LIKE`, of deviation 1."""
+    if kind == "coupled":
+        return coupled(shape, rng)
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def coupled(shape: tuple[int, ...], rng: np.random.Generator) -> FloatImage:
+    """√ρ·t·m + √(1 − ρ)·d·n: a random share ρ of the noise has one colour t, (H, W, C).
+
+    With m standard normal, the same in all channels, and n in each. The tint t is grey, as in a
+    grey picture that is stored as colour, sepia or the like, or, as after a camera's colour
+    matrix, anything; ρ is 1 in a third; channels are unequally noisy by d. On average over the
+    channels the variance is 1.
+    """
+    channels = shape[-1]
+    tints = (
+        np.ones(channels),
+        np.exp(rng.uniform(-0.7, 0.7, channels)),
+        rng.standard_normal(channels),
+    )
+    tint = tints[int(rng.integers(3))]
+    gains = np.exp(rng.uniform(-0.7, 0.7, channels))
+    share = 1.0 if rng.uniform() < 1 / 3 else rng.uniform()
+    one = rng.standard_normal((*shape[:-1], 1), dtype=np.float32)
+    each = rng.standard_normal(shape, dtype=np.float32)
+    tint, gains = (part / np.sqrt(np.mean(part**2)) for part in (tint, gains))
+    return one * np.float32(share**0.5 * tint) + each * np.float32((1 - share) ** 0.5 * gains)
 
 
 def draw_noise(

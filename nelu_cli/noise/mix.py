@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from nelu_cli.errors import UsageError
-from nelu_cli.noise.kinds import DRAWN
+from nelu_cli.noise.kinds import DRAWN, WHITE_LIKE
 from nelu_cli.words import NoiseKind
 
 PHOTO = "camera=62,correlated=13,grain=5,scan=3,jpeg=5,white=12"
@@ -25,7 +25,8 @@ class NoiseMix:
         """Read ``kind=share,kind=share``; a share left out is 1."""
         kinds: list[NoiseKind] = []
         shares: list[float] = []
-        usable = {kind: kind for kind in get_args(NoiseKind) if kind == "white" or kind in DRAWN}
+        trained_on = (*WHITE_LIKE, *DRAWN)
+        usable = {kind: kind for kind in get_args(NoiseKind) if kind in trained_on}
         for part in (PHOTO if text == "photo" else text).split(","):
             kind, _, share = part.strip().partition("=")
             try:
