@@ -74,6 +74,7 @@ def character_json(character: "NoiseCharacter | None") -> Json:
         "noise_reach": character.reach,
         "noise_white_share": character.white_share,
         "noise_white_correlation": character.white_correlation,
+        "noise_one_colour": character.one_colour,
     }
 
 

@@ -103,6 +103,13 @@ class Network(nn.Module):
         """What keeps the weights so in training, for a network that is symmetric by its weights."""
         return None
 
+    def noise_colours(self) -> Tensor | None:
+        """A (channels, n): the noise that it is for is A·m, m independent, of mean variance 1.
+
+        None if it is for noise that is independent in the channels.
+        """
+        return None
+
     def in_bfloat16(self) -> Self | None:
         """A copy for inference that computes in bfloat16, but for the pixels and its result.
 

@@ -7,19 +7,25 @@ white model and the photo model. Where the white model finds a good part as much
 is not correlated, the noise is white, and the white model is for the picture; else it does not see
 the noise. Unless there is hardly any: what the photo model then takes for noise is faint, or the
 opposite in one pixel of what it is in the next, and is detail, which the white model leaves.
+
+Noise may be independent from pixel to pixel, but alike in the channels of a colour picture. Then
+the white model is for it in the noise's own colours (:mod:`nelu_cli.runtime.colours`), in which it
+finds more.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nelu_cli import checkpoints
+from nelu_cli.runtime.colours import along, find_colours, turned
 from nelu_cli.runtime.models import Model, Models, preferred_model
 from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.pixels import equal_channels
-from nelu_cli.runtime.samples import take_sample
+from nelu_cli.runtime.samples import Sample, take_sample
 
 PHOTO_MODELS: Final = {1: "photo-gray", 3: "photo-color"}  # by picture channels
 ENOUGH: Final = 0.3
@@ -33,6 +39,24 @@ FAINT: Final = 0.02
 
 The photo model finds 0.033 or more in CC; in half of 27 held-out photographs, clean, less.
 """
+COLOURED: Final = 0.45
+"""Of the energy of what the photo model finds, the share of one colour from which on noise may be
+alike in the channels. White noise of σ = 10 and 25 gives 0.33 to 0.43 in 14 photographs, noise of
+which half is the same in all channels 0.49 and more."""
+NEAR: Final = 0.2
+"""Correlation of neighbours in what the photo model finds, from which on noise is not white from
+pixel to pixel: 0.28 to 0.64 in CC, up to 0.11 where white noise is alike in the channels."""
+ONE_COLOUR: Final = 0.25
+"""Deviation in the second colour, as a share of the first, from which on there are others."""
+MORE: Final = 1.35
+"""How much more than the white model itself is found in the noise's own colours …"""
+MORE_ALONG: Final = 1.05
+"""… and in its only one."""
+MOST: Final = 0.6
+"""And how much of what the photo model finds: 0.63 and more where noise is white but alike in the
+channels, 0.45 where it is blurred in colour, but not in brightness."""
+OPPOSITE: Final = -0.2
+"""Correlation of neighbours below which it is detail that is found."""
 _SIDE: Final = 64  # of the crops
 _FAR: Final = 8  # pixels: the largest distance looked at
 _FELT: Final = 0.1  # correlation of pixels from which on it counts
@@ -52,9 +76,20 @@ class NoiseCharacter:
     """Of neighbouring pixels in what the white model finds."""
     loudness: float
     """Of what the photo model takes for noise, as a share of the picture's standard deviation."""
+    one_colour: float = 1 / 3
+    """The share of its energy that the strongest colour has: 1/3 if the channels do not agree."""
+    coupled: bool = False
+    """White from pixel to pixel, but not from channel to channel."""
 
     @property
-    def kind(self) -> Literal["camera-like", "white"]:
+    def may_be_coupled(self) -> bool:
+        """Whether noise could be white from pixel to pixel and yet of few colours."""
+        return self.one_colour > COLOURED and OPPOSITE < self.correlation < NEAR
+
+    @property
+    def kind(self) -> Literal["camera-like", "white", "coupled white"]:
+        if self.coupled:
+            return "coupled white"
         white = self.white_share >= ENOUGH and self.white_correlation < _FELT
         none = self.loudness < FAINT or self.correlation < 0
         return "white" if white or none else "camera-like"
@@ -82,7 +117,13 @@ def choose_model(pixels: NDArray[Any], models: Models) -> Choice:
         return Choice(white.suited_to(pixels))
     photo = models.load(name)
     character = noise_character(pixels[..., :channels], white, photo)
-    like_camera = character is not None and character.kind == "camera-like"
+    if character is None:
+        return Choice(white.suited_to(pixels))
+    if channels == 3 and character.may_be_coupled:
+        coloured = _in_its_colours(pixels, white, photo, models.load(preferred_model(1)))
+        if coloured is not None:
+            return Choice(coloured.suited_to(pixels), replace(character, coupled=True))
+    like_camera = character.kind == "camera-like"
     return Choice((photo if like_camera else white).suited_to(pixels), character)
 
 
@@ -96,15 +137,38 @@ def candidates(channels: int, models: Models) -> list[Model]:
     return [models.load(name) for name in dict.fromkeys(names)]
 
 
+def _in_its_colours(pixels: NDArray[Any], white: Model, photo: Model, grey: Model) -> Model | None:
+    """The white or the grey model in the noise's own colours, if there it finds more noise."""
+    sample = take_sample(pixels, _SIDE)
+    if sample is None or (white.channels, grey.channels) != (3, 1):
+        return None
+    known = None if sample.holes is None else ~torch.from_numpy(sample.holes).permute(0, 3, 1, 2)
+    colours = find_colours(sample.crops, grey, known)
+    options = [(turned(white, colours), MORE)]
+    if colours.deviations[1] < ONE_COLOUR * colours.deviations[0]:
+        options.append((along(grey, colours), MORE_ALONG))
+    every = [(model, more, _found(model, sample)) for model, more in options]
+    best, more, found = max(every, key=lambda each: float(np.linalg.norm(each[-1])))
+    least = max(
+        more * float(np.linalg.norm(_found(white, sample))),
+        MOST * float(np.linalg.norm(_found(photo, sample))),
+    )
+    enough = float(np.linalg.norm(found)) > least
+    return best if enough and OPPOSITE < _correlation(found, 1) < _FELT else None
+
+
+def _found(model: Model, sample: Sample) -> NDArray[np.float32]:
+    """What a model takes for noise in the crops (N, C, h, w), and 0 where no values are."""
+    found: NDArray[np.float32] = passes(model, "normal")(sample.crops).numpy()
+    return found if sample.holes is None else found * ~sample.holes.transpose(0, 3, 1, 2)
+
+
 def noise_character(pixels: NDArray[Any], white: Model, photo: Model) -> NoiseCharacter | None:
     """What two models take for noise in a few crops of a picture; none if there is nothing."""
     sample = take_sample(pixels, _SIDE)
     if sample is None:
         return None
-    found_white, found_photo = (passes(m, "normal")(sample.crops).numpy() for m in (white, photo))
-    if sample.holes is not None:
-        known = ~sample.holes.transpose(0, 3, 1, 2)
-        found_white, found_photo = found_white * known, found_photo * known
+    found_white, found_photo = _found(white, sample), _found(photo, sample)
     if not (found_white.any() and found_photo.any()) or min(found_photo.shape[2:]) < 2:
         return None
     far = min(_FAR, *(length - 1 for length in found_photo.shape[2:]))
@@ -114,8 +178,17 @@ def noise_character(pixels: NDArray[Any], white: Model, photo: Model) -> NoiseCh
     beside = _correlation(found_white, 1)
     contrast = float(sample.crops.std()) or 1.0
     loudness = float(np.sqrt(np.mean(np.square(found_photo)))) / contrast
-    shown = (round(value, 3) for value in (share, beside, loudness))
-    return NoiseCharacter(round(found[0], 3), reach, *shown)
+    flat = found_photo.swapaxes(0, 1).reshape(found_photo.shape[1], -1).astype(np.float64)
+    energies = np.linalg.eigvalsh(flat @ flat.T)
+    one_colour = float(energies[-1] / energies.sum())
+    return NoiseCharacter(
+        correlation=round(found[0], 3),
+        reach=reach,
+        white_share=round(share, 3),
+        white_correlation=round(beside, 3),
+        loudness=round(loudness, 3),
+        one_colour=round(one_colour, 3),
+    )
 
 
 def _correlation(removed: NDArray[np.float32], distance: int) -> float:

@@ -33,7 +33,7 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
     if sample is None:
         return math.nan
     crops, holes, levels = sample
-    probed = find_and_probe(passes(model, "normal"), crops, correlated=model.for_photos)
+    probed = find_and_probe(passes(model, "normal"), crops, model)
     noise, sensitivity = probed.tensor_split(2, dim=1)
     found = []
     everywhere = (slice(0, crops.shape[2]), slice(0, crops.shape[3]))
@@ -46,19 +46,25 @@ def estimate_noise(pixels: NDArray[Any], model: Model) -> float:
 
 
 def find_and_probe(
-    find: Callable[[Tensor], Tensor], tiles: Tensor, *, correlated: bool = False
+    find: Callable[[Tensor], Tensor], tiles: Tensor, model: Model | None = None
 ) -> Tensor:
     """The noise in tiles (N, C, h, w), followed by the sensitivity at each pixel: (N, 2C, h, w).
 
     The sensitivity is ε·(f(y + hε) − f(y))/h for random signs ε and f(y) = y − noise(y); its local
     mean estimates the mean of ∂fᵢ/∂yᵢ, the share of the noise that a denoiser cannot tell from the
-    picture. For ``correlated`` noise ε is normal and blurred by about one pixel, as is that noise:
-    Stein's identity holds for the covariance that the noise has.
+    picture. Stein's identity holds for the covariance that the noise has: for the noise of
+    photographs ε is normal and blurred by about one pixel, for that of certain colours it has them.
     """
     noise = find(tiles)
     generator = torch.Generator().manual_seed(0)
-    signs = torch.randint(0, 2, tiles.shape, generator=generator) * 2.0 - 1
-    if correlated:
+    colours = None if model is None else model.network.noise_colours()
+    shape = list(tiles.shape)
+    if colours is not None:
+        shape[1] = colours.shape[1]
+    signs = torch.randint(0, 2, shape, generator=generator) * 2.0 - 1
+    if colours is not None:
+        signs = torch.einsum("ij,njhw->nihw", colours.cpu(), signs)
+    if model is not None and model.for_photos:
         signs = _blurred(torch.randn(tiles.shape, generator=generator))
     step = 0.1 * float(noise.square().mean().sqrt()) + 1e-6
     return torch.cat([noise, 1 - (find(tiles + step * signs) - noise) * signs / step], dim=1)

@@ -241,11 +241,7 @@ class _Run:
         channels = page.shape[-1]
         levels = self.work.levels
         find = passes(self.model, self.options.quality)
-        probe = (
-            find
-            if self.meter is None
-            else partial(find_and_probe, find, correlated=self.model.for_photos)
-        )
+        probe = find if self.meter is None else partial(find_and_probe, find, model=self.model)
         filled = page if known is None else fill_holes(page, ~known)
 
         def read(region: Region) -> Tensor:
