@@ -25,7 +25,7 @@ from nelu_cli.networks import (
     paper,
 )
 from nelu_cli.networks.blocks import raised, spread, unit
-from nelu_cli.networks.padding import pad_image
+from nelu_cli.networks.padding import pad_far, pad_image
 from nelu_cli.operators import NeLU
 
 CONFIGS: dict[str, Config] = {
@@ -398,6 +398,13 @@ def test_padding_mirrors_and_repeats_the_border_where_too_small(height: int, wid
     expected = np.pad(image.numpy(), ((0, 0), (0, 0), (0, 0), (left, right)), mode=across)  # type: ignore[call-overload]
     expected = np.pad(expected, ((0, 0), (0, 0), (top, bottom), (0, 0)), mode=down)  # type: ignore[call-overload]
     np.testing.assert_array_equal(pad_image(image, left, right, top, bottom).numpy(), expected)
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (2, 9), (9, 3), (4, 1), (40, 12)])
+def test_far_padding_mirrors_again_and_again(height: int, width: int) -> None:
+    image = noisy(3, height, width)
+    expected = np.pad(image.numpy(), ((0, 0), (0, 0), (17, 22), (17, 22)), mode="reflect")
+    np.testing.assert_array_equal(pad_far(image, 17, 22).numpy(), expected)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,8 @@ def _describe(seen: "Inspection") -> list[str]:
             if seen.character.reach:
                 far = seen.character.reach
                 noise += f", correlated over {far} pixel{'s' if far > 1 else ''}"
+            if seen.character.coupled:
+                noise += ", alike in the channels"
         lines.append(f"  {noise} (by {seen.model} in {seen.precision})")
     else:
         lines.append("  noise not measured: no weights are bundled")

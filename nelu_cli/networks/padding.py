@@ -16,6 +16,17 @@ def pad_image(image: Tensor, left: int, right: int, top: int, bottom: int) -> Te
     return F.pad(image, (0, 0, top, bottom), mode=upright)
 
 
+def pad_far(image: Tensor, before: int, after: int) -> Tensor:
+    """Mirror (B, C, H, W) on all sides, again and again where the picture is too small."""
+    rest = [before, after, before, after]  # left, right, top, bottom
+    while any(rest):
+        height, width = (max(1, length - 1) for length in image.shape[-2:])
+        step = [min(pair) for pair in zip(rest, (width, width, height, height), strict=True)]
+        image = pad_image(image, *step)
+        rest = [wanted - done for wanted, done in zip(rest, step, strict=True)]
+    return image
+
+
 def pad_rows(image: Tensor, first: int, last: int, top: int, bottom: int) -> Tensor:
     """Rows first … last − 1 of the picture padded by so much at the top and bottom.
 

@@ -52,9 +52,9 @@ MORE: Final = 1.35
 """How much more than the white model itself is found in the noise's own colours …"""
 MORE_ALONG: Final = 1.05
 """… and in its only one."""
-MOST: Final = 0.6
-"""And how much of what the photo model finds: 0.63 and more where noise is white but alike in the
-channels, 0.45 where it is blurred in colour, but not in brightness."""
+MOST: Final = 0.7
+"""And how much of what the photo model finds: 0.8 and more where noise of σ = 15 is white but alike
+in the channels, 0.45 where it is blurred in colour only, 0.65 in a clean picture full of detail."""
 OPPOSITE: Final = -0.2
 """Correlation of neighbours below which it is detail that is found."""
 _SIDE: Final = 64  # of the crops
@@ -84,7 +84,8 @@ class NoiseCharacter:
     @property
     def may_be_coupled(self) -> bool:
         """Whether noise could be white from pixel to pixel and yet of few colours."""
-        return self.one_colour > COLOURED and OPPOSITE < self.correlation < NEAR
+        near_white = OPPOSITE < self.correlation < NEAR
+        return self.one_colour > COLOURED and near_white and self.loudness >= FAINT
 
     @property
     def kind(self) -> Literal["camera-like", "white", "coupled white"]:

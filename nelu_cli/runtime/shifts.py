@@ -8,7 +8,7 @@ from torch import Tensor
 from nelu_cli.errors import UsageError
 from nelu_cli.networks import Network
 from nelu_cli.networks.base import Memory
-from nelu_cli.networks.padding import pad_image
+from nelu_cli.networks.padding import pad_far
 
 Shift = tuple[int, int]
 
@@ -47,7 +47,7 @@ def shift_average(
     if margin < largest:
         raise ValueError(f"the margin ({margin}) must be at least the largest shift ({largest})")
     height, width = image.shape[-2:]
-    padded = pad_image(image, *(margin, margin + largest) * 2)
+    padded = pad_far(image, margin, margin + largest)
     total = torch.zeros_like(image)
     for down, right in shifts:
         copy = padded[..., down : down + height + 2 * margin, right : right + width + 2 * margin]
