@@ -48,10 +48,12 @@ NEAR: Final = 0.2
 pixel to pixel: 0.28 to 0.64 in CC, up to 0.11 where white noise is alike in the channels."""
 ONE_COLOUR: Final = 0.25
 """Deviation in the second colour, as a share of the first, from which on there are others."""
-MORE: Final = 1.35
-"""How much more than the white model itself is found in the noise's own colours …"""
-MORE_ALONG: Final = 1.05
-"""… and in its only one."""
+MORE: Final = 1.05
+"""How much more than the white model itself is found in the noise's own colours. White noise of
+σ = 15: 1.01 at most …"""
+MUCH_MORE: Final = 1.35
+"""… and where it has several colours, and the photo model finds more still: up to 1.29 in clean
+pictures full of detail."""
 MOST: Final = 0.7
 """And how much of what the photo model finds: 0.8 and more where noise of σ = 15 is white but alike
 in the channels, 0.45 where it is blurred in colour only, 0.65 in a clean picture full of detail."""
@@ -145,16 +147,17 @@ def _in_its_colours(pixels: NDArray[Any], white: Model, photo: Model, grey: Mode
         return None
     known = None if sample.holes is None else ~torch.from_numpy(sample.holes).permute(0, 3, 1, 2)
     colours = find_colours(sample.crops, grey, known)
-    options = [(turned(white, colours), MORE)]
+    options = [turned(white, colours)]
     if colours.deviations[1] < ONE_COLOUR * colours.deviations[0]:
-        options.append((along(grey, colours), MORE_ALONG))
-    every = [(model, more, _found(model, sample)) for model, more in options]
-    best, more, found = max(every, key=lambda each: float(np.linalg.norm(each[-1])))
-    least = max(
-        more * float(np.linalg.norm(_found(white, sample))),
-        MOST * float(np.linalg.norm(_found(photo, sample))),
+        options.append(along(grey, colours))
+    every = [(_found(model, sample), model) for model in options]
+    found, best = max(every, key=lambda each: float(np.linalg.norm(each[0])))
+    of_white, of_photo = (
+        float(np.linalg.norm(found) / np.linalg.norm(_found(model, sample)))
+        for model in (white, photo)
     )
-    enough = float(np.linalg.norm(found)) > least
+    more = MORE if of_photo >= 1 or best is not options[0] else MUCH_MORE
+    enough = of_white >= more and of_photo >= MOST
     return best if enough and OPPOSITE < _correlation(found, 1) < _FELT else None
 
 
