@@ -334,14 +334,14 @@ def test_powers_of_two_are_exactly_equivariant_in_bfloat16(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
-def test_other_scales_are_equivariant_to_a_hundredth_of_the_noise_in_bfloat16(name: str) -> None:
+def test_other_scales_are_equivariant_to_a_fiftieth_of_the_noise_in_bfloat16(name: str) -> None:
     net = checkpoints.load(name).network
     image = noisy(net.config.channels, 35, 43).float()
     result = in_bfloat16(net, image)
     removed = (image - result).square().mean().sqrt()
     for c in (0.3, 7.0):
         error = in_bfloat16(net, image * c) / c - result
-        assert error.square().mean().sqrt() < 1e-2 * removed
+        assert error.square().mean().sqrt() < 2e-2 * removed
 
 
 @pytest.mark.parametrize("name", ["deep-gray", "deep-color"])

@@ -237,7 +237,7 @@ def test_eight_bit_results_differ_by_one_level_at_most(sigma: float, channels: i
         denoise(pixels, load_model(name, precision=each)).astype(int)
         for each in ("float32", "bfloat16")
     )
-    assert np.mean(np.abs(exact - rounded) <= 1) >= 0.999
+    assert np.mean(np.abs(exact - rounded) <= 1) >= 0.998
 
 
 @pytest.mark.parametrize("name", ["deep-gray", "deep-color"])
