@@ -57,7 +57,7 @@ def find_colours(crops: Tensor, grey: Model, known: Tensor | None = None) -> Noi
 @torch.inference_mode()
 def _in_each(crops: Tensor, axes: Matrix, grey: Model) -> Tensor:
     """What a grey network finds along each axis."""
-    along = _mixed(crops, torch.from_numpy(axes).float())
+    along = mixed(crops, torch.from_numpy(axes).float())
     alone = along.reshape(-1, 1, *along.shape[2:]).to(grey.device)
     found: Tensor = grey.network(alone).cpu().reshape(along.shape)
     return found
@@ -95,8 +95,8 @@ class InColours(Network):
         self.eval()
 
     def forward(self, image: Tensor) -> Tensor:
-        inside: Tensor = self.network(_mixed(image, self.get_buffer("into")))
-        return _mixed(inside, self.get_buffer("back"))
+        inside: Tensor = self.network(mixed(image, self.get_buffer("into")))
+        return mixed(inside, self.get_buffer("back"))
 
     @property
     def channels(self) -> int:
@@ -118,6 +118,6 @@ class InColours(Network):
         return [Memory(fixed, per_pixel + copies) for fixed, per_pixel in needs]
 
 
-def _mixed(image: Tensor, matrix: Tensor) -> Tensor:
+def mixed(image: Tensor, matrix: Tensor) -> Tensor:
     """Every pixel of (N, C, h, w) times the matrix."""
     return torch.einsum("ij,njhw->nihw", matrix.to(image.dtype), image).contiguous()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from nelu_cli.runtime.colours import mixed
 from nelu_cli.runtime.models import Model
 from nelu_cli.runtime.passes import passes
 from nelu_cli.runtime.pixels import check_pixels
@@ -63,7 +64,7 @@ def find_and_probe(
         shape[1] = colours.shape[1]
     signs = torch.randint(0, 2, shape, generator=generator) * 2.0 - 1
     if colours is not None:
-        signs = torch.einsum("ij,njhw->nihw", colours.cpu(), signs)
+        signs = mixed(signs, colours.cpu())
     if model is not None and model.for_photos:
         signs = _blurred(torch.randn(tiles.shape, generator=generator))
     step = 0.1 * float(noise.square().mean().sqrt()) + 1e-6
