@@ -1,7 +1,8 @@
 """Noise that is white from pixel to pixel, but alike in the channels of a colour picture.
 
-So it is in a grey picture that was tinted and stored as colour, or where a stain fills one channel. A network that knows independent noise takes it for detail. But
-colours are a choice of axes, and in others the noise is independent and equally strong.
+So it is in a grey picture that was tinted and stored as colour, or where a stain fills one channel.
+A network that knows independent noise takes it for detail. But colours are a choice of axes, and in
+others the noise is independent and equally strong.
 
 Let C = U·diag(σ²)·Uᵀ be the covariance of the noise of a pixel's channels. With T = C^(−1/2), the
 noise of T·y is white, and n = T⁻¹·network(T·y). Of noise that has one colour u alone, C has no such
